@@ -1,0 +1,156 @@
+"""Do actor and reference agree before the first update? If not, why?"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from mcore_compat.contracts import Batch
+from mcore_compat.errors import ReferenceMismatch
+
+if TYPE_CHECKING:
+    import torch
+
+# A torch.nn.Module that maps tokens [R, T] to logits [R, T, V] (or to an object with ``.logits``), or anything callable
+# that maps the batch to log-probabilities [R, T - 1] of the tokens from the second on.
+Side = Callable[..., Any]
+
+
+@dataclass(frozen=True)
+class Parity:
+    """What :func:`reference_parity` found.
+
+    Attributes:
+        passed: No log-probability differs by more than the tolerance.
+        mean_difference: Mean of actor − reference, in nats.
+        largest_difference: Largest |actor − reference|, in nats.
+        cause: Empty, or one of ``parameter precision``, ``weights differ``, ``train mode``, ``logit precision``,
+            ``unknown``.
+        detail: What differs, in words.
+    """
+
+    passed: bool
+    mean_difference: float
+    largest_difference: float
+    cause: str = ""
+    detail: str = ""
+
+    def require(self) -> Parity:
+        """Itself where it passed.
+
+        Raises:
+            ReferenceMismatch: It did not.
+        """
+        if self.passed:
+            return self
+        raise ReferenceMismatch(
+            f"actor and reference differ by up to {self.largest_difference:.3g} nats before any update "
+            f"(mean {self.mean_difference:.3g}): {self.cause}. {self.detail}",
+            hint="load both from the same folder in the same precision, and evaluate both in evaluation mode",
+        )
+
+
+def reference_parity(actor: Side, reference: Side, batch: Batch, *, tolerance: float = 0.0) -> Parity:
+    """Compare per-token log-probabilities at step 0, where they should be identical, and explain a difference.
+
+    Args:
+        actor: A module or callable, see :data:`Side`; evaluated in the mode it is in.
+        reference: The same.
+        batch: ``tokens`` [R, T] int64.
+        tolerance: Largest difference that passes, in nats. Rounding to bf16 costs 0.1 and more, so keep it 0.
+
+    Returns:
+        The verdict; ``.require()`` turns a failed one into an error.
+    """
+    import torch
+
+    with torch.no_grad():
+        actor_logprob, actor_logits = _evaluate(actor, batch)
+        reference_logprob, reference_logits = _evaluate(reference, batch)
+    difference = actor_logprob.double() - reference_logprob.double()
+    mean, largest = difference.mean().item(), difference.abs().max().item()
+    if largest <= tolerance:
+        return Parity(True, mean, largest)
+    cause, detail = (
+        _parameter_precision(actor, reference)
+        or _train_mode(actor, reference)
+        or _weights(actor, reference)
+        or _logit_precision(actor_logits, reference_logits)
+        or ("unknown", "Parameters, precision and mode are the same; compare padding and position ids.")
+    )
+    return Parity(False, mean, largest, cause, detail)
+
+
+def _evaluate(side: Side, batch: Batch) -> tuple[torch.Tensor, torch.Tensor | None]:
+    import torch
+
+    if not isinstance(side, torch.nn.Module):
+        return side(batch), None
+    output = side(batch["tokens"])
+    logits = getattr(output, "logits", output)
+    logprob = torch.log_softmax(logits[:, :-1].float(), dim=-1)
+    return logprob.gather(-1, batch["tokens"][:, 1:, None]).squeeze(-1), logits
+
+
+def _parameters(side: Side) -> dict[str, torch.Tensor]:
+    named = getattr(side, "named_parameters", None)
+    return dict(named()) if named is not None else {}
+
+
+def _parameter_precision(actor: Side, reference: Side) -> tuple[str, str] | None:
+    ours, theirs = ({p.dtype for p in _parameters(side).values()} for side in (actor, reference))
+    if not ours or not theirs or ours == theirs:
+        return None
+    return "parameter precision", f"The actor holds {_listed(ours)}, the reference {_listed(theirs)}."
+
+
+def _weights(actor: Side, reference: Side) -> tuple[str, str] | None:
+    ours, theirs = _parameters(actor), _parameters(reference)
+    if not ours or not theirs:
+        return None
+    if alone := sorted(ours.keys() ^ theirs.keys()):
+        return "weights differ", f"Only one of the two has {alone[0]}."
+    for name, value in ours.items():
+        other = theirs[name]
+        if value.shape != other.shape:
+            return "weights differ", f"First at {name}: shapes {tuple(value.shape)} and {tuple(other.shape)}."
+        if not value.equal(other):
+            largest = (value.double() - other.double()).abs().max().item()
+            return "weights differ", f"First at {name}, by up to {largest:.3g}."
+    return None
+
+
+def _train_mode(actor: Side, reference: Side) -> tuple[str, str] | None:
+    import torch
+
+    for who, side in (("actor", actor), ("reference", reference)):
+        if not isinstance(side, torch.nn.Module):
+            continue
+        active = [name for name, module in side.named_modules() if module.training and getattr(module, "p", 0)]
+        if active:
+            return "train mode", f"The {who} is in training mode with dropout at {active[0]}."
+    return None
+
+
+def _logit_precision(actor: torch.Tensor | None, reference: torch.Tensor | None) -> tuple[str, str] | None:
+    if actor is None or reference is None:
+        return None
+    ours, theirs = _precision(actor), _precision(reference)
+    if ours == theirs:
+        return None
+    return "logit precision", f"The actor's logits carry {ours}, the reference's {theirs}."
+
+
+def _precision(logits: torch.Tensor) -> str:
+    """The narrowest type that holds every logit exactly."""
+    import torch
+
+    for dtype in (torch.bfloat16, torch.float16):
+        if logits.to(dtype).to(logits.dtype).equal(logits):
+            return str(dtype)
+    return str(logits.dtype)
+
+
+def _listed(dtypes: set[torch.dtype]) -> str:
+    return ", ".join(sorted(map(str, dtypes)))

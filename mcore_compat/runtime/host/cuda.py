@@ -1,0 +1,156 @@
+"""``torch.cuda`` with one device, number 0, whose streams do nothing and whose generator is the CPU's."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable
+from contextlib import nullcontext
+from typing import Any
+
+import torch
+
+from mcore_compat.runtime.patches import Patch
+
+Device = int | str | torch.device | None
+
+
+class Event:
+    """A point in time; work on the host is done when the call returns."""
+
+    def __init__(
+        self, enable_timing: bool = False, blocking: bool = False, interprocess: bool = False
+    ) -> None:
+        self._seconds = time.perf_counter()
+
+    def record(self, stream: Stream | None = None) -> None:
+        """Take the time."""
+        self._seconds = time.perf_counter()
+
+    def query(self) -> bool:
+        """True: nothing is pending."""
+        return True
+
+    def synchronize(self) -> None:
+        """Return at once."""
+
+    def wait(self, stream: Stream | None = None) -> None:
+        """Return at once."""
+
+    def elapsed_time(self, end_event: Event) -> float:
+        """Milliseconds from this event to the other."""
+        return 1e3 * (end_event._seconds - self._seconds)
+
+
+class Stream:
+    """A queue that is always empty."""
+
+    cuda_stream = 0
+    device = torch.device("cpu")
+
+    def __init__(self, device: Device = None, priority: int = 0, **ids: int) -> None:
+        self.priority = priority
+
+    def record_event(self, event: Event | None = None) -> Event:
+        """Record the event, a new one by default."""
+        event = event or Event()
+        event.record(self)
+        return event
+
+    def query(self) -> bool:
+        """True: nothing is pending."""
+        return True
+
+    def synchronize(self) -> None:
+        """Return at once."""
+
+    def wait_event(self, event: Event) -> None:
+        """Return at once."""
+
+    def wait_stream(self, stream: Stream) -> None:
+        """Return at once."""
+
+
+_STREAM = Stream()
+
+
+def _always(value: Any) -> Callable[..., Any]:
+    # A function of its own per name: torch.compile keeps rules per function object.
+    def answer(*args: object, **kwargs: object) -> Any:
+        return value
+
+    return answer
+
+
+def _call(function: Callable[[], object], **kwargs: object) -> None:
+    function()
+
+
+def _seed(seed: int) -> None:
+    torch.default_generator.manual_seed(int(seed))
+
+
+def _seed_all(seed: int) -> None:
+    _seed(seed)
+
+
+def _initial_seed() -> int:
+    return torch.default_generator.initial_seed()
+
+
+def _get_rng_state(device: Device = "cuda") -> torch.Tensor:
+    return torch.default_generator.get_state()
+
+
+def _get_rng_states() -> list[torch.Tensor]:
+    return [torch.default_generator.get_state()]
+
+
+def _set_rng_state(new_state: torch.Tensor, device: Device = "cuda") -> None:
+    torch.default_generator.set_state(new_state)
+
+
+def _set_rng_states(new_states: Iterable[torch.Tensor]) -> None:
+    for state in new_states:
+        _set_rng_state(state)
+
+
+_RANDOM: dict[str, Any] = {
+    "get_rng_state": _get_rng_state,
+    "get_rng_state_all": _get_rng_states,
+    "initial_seed": _initial_seed,
+    "manual_seed": _seed,
+    "manual_seed_all": _seed_all,
+    "set_rng_state": _set_rng_state,
+    "set_rng_state_all": _set_rng_states,
+}
+_DEVICE: dict[str, Any] = {
+    "Event": Event,
+    "Stream": Stream,
+    "_lazy_call": _call,
+    "_lazy_init": _always(None),
+    "current_device": _always(0),
+    "current_stream": _always(_STREAM),
+    "default_generators": (torch.default_generator,),
+    "default_stream": _always(_STREAM),
+    "device": _always(nullcontext()),
+    "device_count": _always(1),
+    "init": _always(None),
+    "ipc_collect": _always(None),
+    "reset_peak_memory_stats": _always(None),
+    "set_device": _always(None),
+    "set_stream": _always(None),
+    "stream": _always(nullcontext()),
+    "synchronize": _always(None),
+}
+_NVTX: dict[str, Any] = {"mark": _always(None), "range_pop": _always(None), "range_push": _always(None)}
+
+
+def patches() -> list[Patch]:
+    """Patches of ``torch.cuda``, ``torch.cuda.random`` and ``torch.cuda.nvtx``."""
+    tables = (
+        (torch.cuda, _DEVICE, "there is no CUDA device"),
+        (torch.cuda, _RANDOM, "random numbers come from the CPU's generator"),
+        (torch.cuda.random, _RANDOM, "random numbers come from the CPU's generator"),
+        (torch.cuda.nvtx, _NVTX, "there is no CUDA profiler"),
+    )
+    return [Patch(module, name, value, why) for module, table, why in tables for name, value in table.items()]

@@ -1,0 +1,161 @@
+"""``prepare()``, ``restore()`` and ``report()``."""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from types import ModuleType
+from typing import Literal
+
+from mcore_compat.detect import find
+from mcore_compat.errors import EnvironmentMismatch
+from mcore_compat.runtime.actions import Action, Report
+from mcore_compat.runtime.device import DeviceKind, choose
+from mcore_compat.runtime.hooks import Hook
+from mcore_compat.runtime.patches import Patches
+from mcore_compat.runtime.repairs import REPAIRS, Repair
+from mcore_compat.runtime.source import Source
+from mcore_compat.runtime.standins import CATALOGUE, StandIn
+
+_OPTIONAL = ("apex", "transformer_engine")
+
+
+@dataclass
+class _Session:
+    report: Report
+    hook: Hook
+    patches: Patches
+
+
+_session: _Session | None = None
+
+
+def prepare(device: Literal["auto", "cpu", "cuda"] = "auto") -> Report:
+    """Make the Megatron on ``sys.path`` run in this process. Must come before ``megatron.core`` is imported.
+
+    Args:
+        device: ``auto`` is CUDA where torch has it, else the CPU; ``cpu`` lets the CPU answer CUDA calls.
+
+    Returns:
+        What was done; the same report again when called again.
+
+    Raises:
+        EnvironmentMismatch: Megatron is imported already, CUDA is asked for and absent, this process is
+            prepared for another device, or a package is absent that cannot be stood in for.
+        MegatronNotFound: No Megatron on ``sys.path``.
+    """
+    global _session
+    kind = _resolve(device)
+    if _session is None:
+        _require_fresh()
+        _session = _start(kind)
+    elif _session.report.device != kind:
+        raise EnvironmentMismatch(
+            f"this process is prepared for {_session.report.device}, not {kind}",
+            hint="call restore() first, or start another process",
+        )
+    return _session.report
+
+
+def restore() -> None:
+    """Put back everything ``prepare()`` changed. Megatron modules that are imported by now stay imported."""
+    global _session
+    if _session is not None:
+        _session.hook.remove()
+        _session.patches.revert()
+        choose(None)
+        _session = None
+
+
+def report() -> Report | None:
+    """The report of ``prepare()``, ``None`` where it has not been called."""
+    return _session.report if _session else None
+
+
+def _resolve(device: Literal["auto", "cpu", "cuda"]) -> DeviceKind:
+    if device == "cpu":
+        return "cpu"
+    import torch
+
+    if torch.cuda.is_available():
+        return "cuda"
+    if device == "cuda":
+        raise EnvironmentMismatch(
+            f"device='cuda' was asked for, and torch {torch.__version__} finds no CUDA device",
+            hint="use device='auto' or 'cpu', or install a CUDA build of torch",
+        )
+    return "cpu"
+
+
+def _require_fresh() -> None:
+    if "megatron.core" in sys.modules:
+        found = getattr(sys.modules["megatron.core"], "__file__", "unknown place")
+        raise EnvironmentMismatch(
+            f"megatron.core ({found}) was imported before prepare(), too early to be prepared",
+            hint="call mcore_compat.prepare() before the first import of megatron",
+        )
+
+
+def _start(kind: DeviceKind) -> _Session:
+    source = Source(find().root)
+    absent = {name for name in {*source.importers, *_OPTIONAL} if not _installed(name)}
+    _require_installed(source, absent)
+    standins = {name: CATALOGUE[name] for name in sorted(absent & set(source.importers))}
+    repairs = [row for row in REPAIRS if row.needed(source, absent)]
+    patches = Patches()
+    hook = Hook(standins, source.importers, _on_import(repairs, patches))
+    host: list[Action] = []
+    if kind == "cpu":
+        host = _become_host(patches)
+    hook.install()
+    choose(kind)
+    actions = [*_standin_actions(standins, source), *_repair_actions(repairs), *host]
+    return _Session(Report(kind, tuple(actions)), hook, patches)
+
+
+def _installed(package: str) -> bool:
+    return package in sys.modules or importlib.util.find_spec(package) is not None
+
+
+def _require_installed(source: Source, absent: set[str]) -> None:
+    missing = sorted(absent - set(CATALOGUE) - set(_OPTIONAL))
+    if missing:
+        importer = min(source.importers[missing[0]])
+        raise EnvironmentMismatch(
+            f"not installed: {', '.join(missing)}; {importer} imports {missing[0]} unconditionally",
+            hint=f"pip install {' '.join(missing)}",
+        )
+
+
+def _become_host(patches: Patches) -> list[Action]:
+    from mcore_compat.runtime import host
+
+    table = host.patches()
+    patches.apply(table)
+    return [Action("host", patch.label, patch.why) for patch in table if isinstance(patch.name, str)]
+
+
+def _on_import(repairs: list[Repair], patches: Patches) -> dict[str, Callable[[ModuleType], None]]:
+    def repair(module: ModuleType) -> None:
+        for row in repairs:
+            if row.module == module.__name__:
+                patches.apply(row.patches(module))
+
+    return {row.module: repair for row in repairs}
+
+
+def _standin_actions(standins: dict[str, StandIn], source: Source) -> list[Action]:
+    return [
+        Action(
+            "stand-in",
+            name,
+            f"absent, and imported unconditionally by {min(source.importers[name])}; offers {standin.offers}",
+        )
+        for name, standin in standins.items()
+    ]
+
+
+def _repair_actions(repairs: list[Repair]) -> list[Action]:
+    return [Action("repair", f"{row.module}: {row.names}", row.why) for row in repairs]

@@ -1,0 +1,133 @@
+"""The transformer configuration: one set of field names on every release, and the accessor that finds it on a model."""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from mcore_compat.contracts import Precision
+from mcore_compat.errors import ConfigError, FeatureUnavailable
+from mcore_compat.seams.config.fields import FIRST_RELEASE, REMOVED, RENAMED
+from mcore_compat.seams.keywords import is_off, unavailable
+
+if TYPE_CHECKING:
+    import torch
+
+
+def transformer_config(*, precision: Precision = "fp32", **fields: Any) -> Any:
+    """Build this release's ``TransformerConfig``.
+
+    Sizes of the parallel layout are filled in from :func:`mcore_compat.init_parallel`; ``params_dtype``,
+    ``pipeline_dtype``, ``bf16`` and ``fp16`` from ``precision``. Everything can be overridden.
+
+    Args:
+        precision: ``fp32``, ``bf16`` or ``fp16``: type of parameters and of what pipeline stages exchange.
+        **fields: Fields under the names of the newest release (older names are understood too).
+
+    Raises:
+        ConfigError: A field that no release has, or a combination that Megatron refuses.
+        FeatureUnavailable: A field that only later releases have, set to something else than ``None`` or ``False``.
+    """
+    from megatron.core.transformer import TransformerConfig
+
+    known = frozenset(field.name for field in dataclasses.fields(TransformerConfig))
+    wanted = {**_layout_fields(), **_precision_fields(precision), **fields}
+    translated = _translate(wanted, known)
+    try:
+        return TransformerConfig(**translated)
+    except (AssertionError, ValueError) as error:
+        raise ConfigError(f"TransformerConfig refused its fields: {error or type(error).__name__}") from error
+
+
+def get_model_config(model: Any, attribute: str = "config") -> Any:
+    """The Megatron configuration of a model, through any wrappers.
+
+    Args:
+        model: A model chunk, or a list of them (the first one's configuration is returned).
+        attribute: Where the framework keeps it (``config`` upstream; some forks keep the Hugging Face configuration
+            there and Megatron's in, say, ``megatron_config``).
+
+    Raises:
+        ConfigError: No layer of the model has the attribute.
+    """
+    module = model[0] if isinstance(model, list | tuple) else model
+    seen = []
+    while module is not None:
+        if attribute in vars(module) or hasattr(type(module), attribute):
+            return getattr(module, attribute)
+        seen.append(type(module).__name__)
+        module = getattr(module, "module", None)
+    raise ConfigError(
+        f"no attribute {attribute!r} on {' > '.join(seen)}",
+        hint="name the attribute that holds the Megatron config",
+    )
+
+
+def _layout_fields() -> dict[str, Any]:
+    from mcore_compat.seams.parallel import groups
+
+    layout = groups().layout
+    return {
+        "tensor_model_parallel_size": layout.tp,
+        "pipeline_model_parallel_size": layout.pp,
+        "virtual_pipeline_model_parallel_size": layout.vpp,
+        "context_parallel_size": layout.cp,
+        "expert_model_parallel_size": layout.ep,
+        "expert_tensor_parallel_size": layout.expert_tp,
+    }
+
+
+def _precision_fields(precision: Precision) -> dict[str, Any]:
+    dtype = dtype_of(precision)
+    return {
+        "params_dtype": dtype,
+        "pipeline_dtype": dtype,
+        "bf16": precision == "bf16",
+        "fp16": precision == "fp16",
+    }
+
+
+def dtype_of(precision: Precision) -> torch.dtype:
+    """The torch type of a precision.
+
+    Raises:
+        ConfigError: It is none of ``fp32``, ``bf16``, ``fp16``.
+    """
+    import torch
+
+    dtypes = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
+    if precision not in dtypes:
+        raise ConfigError(f"precision must be one of {', '.join(dtypes)}, found {precision!r}")
+    return dtypes[precision]
+
+
+def _translate(wanted: Mapping[str, Any], known: frozenset[str]) -> dict[str, Any]:
+    newest = {old: new for new, old in RENAMED.items()}
+    translated = {}
+    for name, value in wanted.items():
+        current = newest.get(name, name)
+        here = next((candidate for candidate in (current, RENAMED.get(current)) if candidate in known), None)
+        if here is not None:
+            translated[here] = value
+        elif current not in FIRST_RELEASE:
+            raise _unknown(name, known)
+        elif not is_off(value):
+            raise _unavailable_field(f"TransformerConfig({name}={value!r})", current)
+    return translated
+
+
+def _unavailable_field(setting: str, name: str) -> FeatureUnavailable:
+    if name in REMOVED:
+        return FeatureUnavailable(
+            f"this Megatron-Core no longer has {setting}; {REMOVED[name]} was the last release with it.",
+            hint="leave the field out",
+        )
+    return unavailable(setting, FIRST_RELEASE[name])
+
+
+def _unknown(name: str, known: frozenset[str]) -> ConfigError:
+    near = difflib.get_close_matches(name, known | FIRST_RELEASE.keys(), n=1)
+    suggestion = f"did you mean {near[0]!r}?" if near else "see TransformerConfig of the newest release"
+    return ConfigError(f"TransformerConfig has no field {name!r} in any release", hint=suggestion)

@@ -1,0 +1,44 @@
+"""Axis: how the optimizer is made. Whatever made it, callers hold one :class:`Optimizer`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from mcore_compat.contracts import DataParallelSettings, OptimizerSettings
+from mcore_compat.seams._registry import Seam
+from mcore_compat.seams.optimizer._wrapper import Optimizer
+
+# (settings, wrapped chunks, data-parallel settings) -> upstream's optimizer, ready for Optimizer()
+MakeOptimizer = Callable[[OptimizerSettings, Sequence[Any], DataParallelSettings], Any]
+
+seam: Seam[MakeOptimizer] = Seam("optimizer", target="megatron.core.optimizer:get_megatron_optimizer")
+
+
+def build_optimizer(
+    settings: OptimizerSettings, chunks: Sequence[Any], data_parallel: DataParallelSettings | None = None
+) -> Optimizer:
+    """Build the optimizer of these chunks.
+
+    Every rank of the job must call at the same point: from 0.14 on, upstream agrees on the parameter groups over all
+    ranks.
+
+    Args:
+        settings: What it does.
+        chunks: From :func:`mcore_compat.wrap_data_parallel`.
+        data_parallel: The settings that the chunks were wrapped with.
+
+    Raises:
+        ConfigError: Megatron refuses the combination.
+        FeatureUnavailable: A setting that this release cannot honour.
+    """
+    from mcore_compat.seams._agreement import same_on_all_ranks
+
+    data_parallel = data_parallel or DataParallelSettings()
+    make = seam.bind()
+    with same_on_all_ranks("building the optimizer"):
+        inner = make(settings, chunks, data_parallel)
+    return Optimizer(inner, settings, chunks, data_parallel)
+
+
+__all__ = ["MakeOptimizer", "Optimizer", "build_optimizer", "seam"]

@@ -1,0 +1,142 @@
+"""The optimizer itself; its methods are those that :class:`Optimizer` calls on upstream's."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+from mcore_compat.contracts import OptimizerSettings
+from mcore_compat.runtime.device import device
+from mcore_compat.seams.optimizer._groups import clip_bound, decays_not, on_plain_names
+from mcore_compat.seams.optimizer._own.loss_scale import LossScale
+from mcore_compat.seams.optimizer._own.segments import Segment, buckets, segments
+from mcore_compat.seams.parallel import groups
+
+_CLIP_EPSILON = 1e-6  # keeps the factor finite for a zero norm; the same number as in all later releases
+
+
+class BufferOptimizer:
+    """Adam or SGD on fp32 main parameters.
+
+    Args:
+        settings: What it does.
+        chunks: Wrapped chunks; gradients are read from their buffers.
+        sharded: Each data-parallel rank updates its slice of each bucket, and the slices are gathered afterwards.
+    """
+
+    def __init__(self, settings: OptimizerSettings, chunks: Sequence[Any], *, sharded: bool) -> None:
+        self._settings = settings
+        self._groups = groups()
+        self._segments = list(segments(chunks, self._groups, sharded=sharded))
+        self._buckets = list(buckets(chunks, self._groups)) if sharded else []
+        self._reduce_over = [self._groups.mp, *([self._groups.dp_cp] if sharded else [])]
+        self._scale = LossScale(settings)
+        self._optimizer = _torch_optimizer(settings, _param_groups(settings, self._segments))
+
+    @property
+    def param_groups(self) -> list[dict[str, Any]]:
+        """Live parameter groups of the torch optimizer."""
+        groups_: list[dict[str, Any]] = self._optimizer.param_groups
+        return groups_
+
+    def step(self) -> tuple[bool, float | None, float | None]:
+        """Update; returns (updated, gradient norm, zeros), as upstream's optimizers do."""
+        self._load_gradients()
+        if self._scale.active and self._scale.overflowed(self._gradients(), self._all_reduce):
+            return False, None, None
+        norm = self._clip()
+        zeros = self._zeros() if self._settings.log_num_zeros_in_grad else None
+        self._optimizer.step()
+        self._store_parameters()
+        return True, norm, zeros
+
+    def zero_grad(self) -> None:
+        """Nothing to do: the gradients are those in the buffers, which the wrapper clears."""
+
+    def scale_loss(self, loss: torch.Tensor) -> torch.Tensor:
+        """The loss times the loss scale."""
+        return loss * self._scale.value
+
+    def reload_model_params(self) -> None:
+        """Copy the model's values into the main parameters."""
+        for segment in self._segments:
+            segment.main.data.copy_(segment.model_values)
+
+    def _gradients(self) -> list[torch.Tensor]:
+        return [segment.main.grad for segment in self._segments if segment.main.grad is not None]
+
+    def _load_gradients(self) -> None:
+        for segment in self._segments:
+            if segment.main.grad is not segment.gradient and segment.main.grad is not None:
+                segment.main.grad.copy_(segment.gradient)
+        if self._scale.active:
+            torch._foreach_mul_(self._gradients(), 1.0 / self._scale.value)
+
+    def _counted(self) -> list[torch.Tensor]:
+        rank = self._groups.tp.rank
+        return [s.main.grad for s in self._segments if s.main.grad is not None and s.counts_in_norm(rank)]
+
+    def _clip(self) -> float:
+        squares = torch.zeros((), device=device())
+        if counted := self._counted():
+            squares = torch.linalg.vector_norm(torch.stack(torch._foreach_norm(counted))) ** 2
+        norm = self._all_reduce(squares).item() ** 0.5
+        factor = clip_bound(self._settings) / (norm + _CLIP_EPSILON)
+        if factor < 1.0:
+            torch._foreach_mul_(self._gradients(), factor)
+        return float(norm)
+
+    def _zeros(self) -> float:
+        zeros = torch.zeros((), device=device())
+        for gradient in self._counted():
+            zeros += gradient.numel() - gradient.count_nonzero()
+        return float(self._all_reduce(zeros).item())
+
+    def _all_reduce(self, value: torch.Tensor, op: Any = dist.ReduceOp.SUM) -> torch.Tensor:
+        for group in self._reduce_over:
+            if group.size > 1:
+                dist.all_reduce(value, op=op, group=group.handle)
+        return value
+
+    def _store_parameters(self) -> None:
+        for bucket in self._buckets:
+            self._gather(bucket)
+        if not self._buckets:
+            for segment in self._segments:
+                segment.model_values.copy_(segment.main.data)
+
+    def _gather(self, bucket: Any) -> None:
+        flat = torch.zeros(bucket.numel, device=device())
+        owned = {(id(s.parameter), s.start): s for s in self._segments}
+        for parameter, place in bucket.pieces:
+            start = max(bucket.shard.start - place.start, 0)
+            if segment := owned.get((id(parameter), start)):
+                flat[place.start + start : place.start + segment.stop].copy_(segment.main.data)
+        if self._groups.dp_cp.size > 1:
+            dist.all_gather_into_tensor(flat, flat[bucket.shard].clone(), group=self._groups.dp_cp.handle)
+        for parameter, place in bucket.pieces:
+            parameter.data.view(-1).copy_(flat[place])
+
+
+def _param_groups(settings: OptimizerSettings, owned: Sequence[Segment]) -> list[dict[str, Any]]:
+    decays_never = decays_not(settings)
+    scaled = on_plain_names(settings.scale_lr_cond) if settings.scale_lr_cond else None
+    found: dict[tuple[float, float], list[torch.nn.Parameter]] = {}
+    for segment in owned:
+        wd_mult = 0.0 if decays_never(segment.name, segment.parameter) else 1.0
+        lr_mult = settings.lr_mult if scaled and scaled(segment.name, segment.parameter) else 1.0
+        found.setdefault((wd_mult, lr_mult), []).append(segment.main)
+    return [{"params": params, "wd_mult": wd, "lr_mult": lr} for (wd, lr), params in found.items()]
+
+
+def _torch_optimizer(
+    settings: OptimizerSettings, param_groups: list[dict[str, Any]]
+) -> torch.optim.Optimizer:
+    if settings.optimizer == "sgd":
+        return torch.optim.SGD(param_groups, lr=settings.lr, momentum=settings.momentum)
+    return torch.optim.AdamW(
+        param_groups, lr=settings.lr, betas=settings.betas, eps=settings.eps, fused=device().type == "cuda"
+    )

@@ -1,0 +1,165 @@
+"""Process groups: one call to make them, one value to read them, one call to take them down."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import astuple
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+
+import torch
+import torch.distributed as dist
+
+from mcore_compat.contracts import Group, Groups, ParallelLayout
+from mcore_compat.errors import ConfigError
+from mcore_compat.runtime.device import backend, bind_device
+from mcore_compat.seams.expert_groups import seam as expert_groups
+from mcore_compat.seams.keywords import supported, unavailable
+
+if TYPE_CHECKING:
+    from torch.distributed import ProcessGroup
+
+_current: Groups | None = None
+
+
+def init_parallel(
+    tp: int = 1,
+    pp: int = 1,
+    vpp: int | None = None,
+    cp: int = 1,
+    ep: int = 1,
+    *,
+    expert_tp: int | None = None,
+    timeout_minutes: int = 10,
+    **keywords: Any,
+) -> Groups:
+    """Split the ranks of the job; starts ``torch.distributed`` first where nobody has.
+
+    Args:
+        tp: Tensor-parallel size.
+        pp: Pipeline-parallel size.
+        vpp: Model chunks per pipeline rank; ``None`` or 1: one.
+        cp: Context-parallel size.
+        ep: Expert-parallel size.
+        expert_tp: Tensor-parallel size of the experts; ``None``: ``tp``.
+        timeout_minutes: Timeout of collectives.
+        **keywords: Further keywords of ``initialize_model_parallel`` under their newest names.
+
+    Raises:
+        ConfigError: The sizes do not divide the number of ranks.
+        FeatureUnavailable: This release cannot do what a keyword asks for.
+    """
+    layout = ParallelLayout(tp, pp, vpp if vpp and vpp > 1 else None, cp, ep, expert_tp)
+    _start_distributed(timeout_minutes)
+    _check_layout(layout, dist.get_world_size())
+    _initialize(layout, timeout_minutes, keywords)
+    return _read_groups(layout)
+
+
+def groups() -> Groups:
+    """The groups that :func:`init_parallel` made.
+
+    Raises:
+        ConfigError: There are none.
+    """
+    if _current is None:
+        raise ConfigError("no process groups yet", hint="call mcore_compat.init_parallel(...) first")
+    return _current
+
+
+def reset() -> None:
+    """Forget the layout, so that :func:`init_parallel` can be called again. ``torch.distributed`` stays up."""
+    global _current
+    from megatron.core import parallel_state
+
+    parallel_state.destroy_model_parallel()
+    for name in vars(parallel_state):
+        if name.isupper() and name.endswith("_GROUP_GLOO"):
+            setattr(
+                parallel_state, name, None
+            )  # releases up to 0.7 leave these behind, pointing at dead groups
+    _current = None
+
+
+def _start_distributed(timeout_minutes: int) -> None:
+    bind_device()
+    if dist.is_initialized():
+        return
+    timeout = timedelta(minutes=timeout_minutes)
+    if "RANK" in os.environ:
+        dist.init_process_group(backend(), timeout=timeout)
+    else:
+        store = torch._C._distributed_c10d.HashStore()
+        dist.init_process_group(backend(), store=store, rank=0, world_size=1, timeout=timeout)
+
+
+def _check_layout(layout: ParallelLayout, world: int) -> None:
+    if min(size for size in astuple(layout) if size is not None) < 1:
+        raise ConfigError(f"parallel sizes must be at least 1, found {layout}")
+    block = layout.tp * layout.pp * layout.cp
+    if world % block:
+        raise ConfigError(
+            f"{world} ranks cannot be split into tp {layout.tp} x pp {layout.pp} x cp {layout.cp} = {block}",
+            hint=f"start a multiple of {block} ranks, for example torchrun --nproc-per-node {block}",
+        )
+    if (world // block * layout.cp) % layout.ep:
+        raise ConfigError(f"ep {layout.ep} does not divide the data-parallel size {world // block}")
+    if layout.vpp and layout.pp == 1:
+        raise ConfigError(f"vpp {layout.vpp} needs pipeline parallelism, found pp 1")
+
+
+def _initialize(layout: ParallelLayout, timeout_minutes: int, keywords: dict[str, Any]) -> None:
+    from megatron.core import parallel_state
+
+    # Releases without the keyword inherit the timeout of the default group, which is the same one.
+    inherited = {"distributed_timeout_minutes": timeout_minutes, "expert_tensor_parallel_size": layout.tp}
+    extra = supported(
+        parallel_state.initialize_model_parallel,
+        {"distributed_timeout_minutes": timeout_minutes, "expert_tensor_parallel_size": layout.expert_tp}
+        | keywords,
+        what="initialize_model_parallel",
+        off=inherited,
+    )
+    try:
+        parallel_state.initialize_model_parallel(
+            tensor_model_parallel_size=layout.tp,
+            pipeline_model_parallel_size=layout.pp,
+            virtual_pipeline_model_parallel_size=layout.vpp,
+            context_parallel_size=layout.cp,
+            expert_model_parallel_size=layout.ep,
+            **extra,
+        )
+    except (AssertionError, RuntimeError) as error:
+        if layout.vpp and layout.pp == 2 and "interleaved" in str(error):
+            raise unavailable("the interleaved schedule on 2 pipeline stages", "0.8.0") from error
+        if layout.ep > 1 and layout.cp > 1:
+            raise unavailable("expert together with context parallelism", "0.8.0") from error
+        raise ConfigError(f"Megatron refused {layout}: {error or type(error).__name__}") from error
+
+
+def _group(handle: ProcessGroup) -> Group:
+    return Group(
+        handle,
+        dist.get_rank(handle),
+        dist.get_world_size(handle),
+        tuple(dist.get_process_group_ranks(handle)),
+    )
+
+
+def _read_groups(layout: ParallelLayout) -> Groups:
+    global _current
+    from megatron.core import parallel_state as state
+
+    ep, expert_dp = expert_groups.bind()()
+    _current = Groups(
+        layout=layout,
+        tp=_group(state.get_tensor_model_parallel_group()),
+        pp=_group(state.get_pipeline_model_parallel_group()),
+        dp=_group(state.get_data_parallel_group()),
+        dp_cp=_group(state.get_data_parallel_group(with_context_parallel=True)),
+        cp=_group(state.get_context_parallel_group()),
+        mp=_group(state.get_model_parallel_group()),
+        ep=_group(ep),
+        expert_dp=_group(expert_dp),
+    )
+    return _current

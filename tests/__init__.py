@@ -1,0 +1,1 @@
+"""Tests of mcore_compat; run them with ``make test``."""

@@ -1,0 +1,52 @@
+"""What the README says is what the code does."""
+
+from __future__ import annotations
+
+import re
+import tempfile
+from functools import lru_cache
+from pathlib import Path
+
+from mcore_compat.rl.metrics import as_markdown
+from tests.launch import launch
+from tests.releases import DEFAULT_RELEASES
+
+README = Path(__file__).resolve().parents[2] / "README.md"
+
+
+def _between(marker: str) -> str:
+    text = README.read_text(encoding="utf-8")
+    start, end = f"<!-- {marker} -->\n", f"<!-- /{marker} -->"
+    return text[text.index(start) + len(start) : text.index(end)]
+
+
+def _example() -> str:
+    text = README.read_text(encoding="utf-8")
+    found = re.search(r"<!-- example -->\n```python\n(.*?)```", text, re.DOTALL)
+    assert found
+    return found[1]
+
+
+def test_metrics_table_is_the_one_of_the_code() -> None:
+    assert _between("metrics").strip() == as_markdown().strip()
+
+
+def test_release_table_names_the_releases_that_are_tested() -> None:
+    assert tuple(re.findall(r"^\| (\d[\d.]+) \|", _between("releases"), re.MULTILINE)) == DEFAULT_RELEASES
+
+
+@lru_cache
+def _printed(release: str) -> str:
+    with tempfile.TemporaryDirectory() as folder:
+        program = Path(folder, "example.py")
+        program.write_text(_example(), encoding="utf-8")
+        [outcome] = launch(program, release=release)
+    assert outcome.returncode == 0, str(outcome)
+    return outcome.stdout
+
+
+def test_example_trains_alike(release: str) -> None:
+    losses = [float(value) for value in re.findall(r"loss (\S+)", _printed(release))]
+    assert len(losses) == 5
+    assert losses[-1] < 0.7 * losses[0]
+    assert _printed(release) == _printed(DEFAULT_RELEASES[-1])

@@ -1,0 +1,77 @@
+"""``prepare()`` and ``restore()``: what they refuse, leave behind and put back."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from tests.launch import run_ranks
+
+GPT = ("megatron.core.models.gpt", "megatron.core.models.gpt.gpt_layer_specs")
+
+
+def run(program: str, *args: object, release: str | None, **options: Any) -> Any:
+    return run_ranks(f"tests.runtime.programs:{program}", *args, release=release, **options)[0]
+
+
+def test_importing_the_runtime_loads_neither_torch_nor_megatron() -> None:
+    assert run("light_import", release="0.19.2") == []
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="this machine has a CUDA device")
+def test_cuda_is_refused_where_there_is_none() -> None:
+    found = run("refused", "cuda", release="0.19.2")
+    assert found["error"] == "EnvironmentMismatch"
+    assert "no CUDA device" in found["text"]
+
+
+def test_too_late_is_an_error_that_says_what_to_do() -> None:
+    found = run("refused", "cpu", "megatron.core", release="0.12.3")
+    assert found["error"] == "EnvironmentMismatch"
+    assert "megatron.core (" in found["text"]
+    assert "prepare() before" in found["text"]
+
+
+def test_a_missing_package_is_named_with_its_importer(tmp_path: Path) -> None:
+    core = tmp_path / "megatron" / "core"
+    core.mkdir(parents=True)
+    (core / "__init__.py").write_text("import torch\nfrom no_such_package import thing\n")
+    found = run("refused", "cpu", release=None, env={"PYTHONPATH": str(tmp_path)})
+    assert found["error"] == "EnvironmentMismatch"
+    assert "no_such_package; megatron.core imports" in found["text"]
+
+
+def test_preparing_again_is_a_no_op() -> None:
+    assert run("another_device", release="0.19.2") == {"same": True, "device": "cpu", "host": True}
+
+
+def test_restore_leaves_torch_as_it_was() -> None:
+    found = run("round_trip", release="0.19.2")
+    assert found == {"changed": 6, "restored": True, "report": True, "again": "cpu"}
+
+
+OLD_STAND_INS = {
+    "0.4.0": ["pkg_resources", "transformer_engine"],
+    "0.6.0": ["amp_C", "apex", "pkg_resources", "transformer_engine"],
+}
+
+
+@pytest.mark.releases(*OLD_STAND_INS)
+def test_stand_ins_are_seen_only_by_those_who_need_them(release: str) -> None:
+    found = run("leaves_no_stand_in", *GPT, release=release)
+    assert found["stand-ins"] == OLD_STAND_INS[release]
+    assert found["in sys.modules"] == found["importable"] == []
+    assert found["versions"] == ["transformer-engine"]
+    assert found["FusedLayerNorm"] == "mcore_compat.runtime.norm"
+    assert found["FusedLayerNorm restored"] == "megatron.core.fusions.fused_layer_norm"
+
+
+@pytest.mark.releases("0.8.0", "0.12.3", "0.19.2")
+def test_releases_that_probe_find_packages_absent(release: str) -> None:
+    found = run("leaves_no_stand_in", *GPT, release=release)
+    assert not {"apex", "transformer_engine"} & set(found["stand-ins"])
+    assert found["HAVE_TE"][GPT[1]] is False
+    assert found["versions"] == []
