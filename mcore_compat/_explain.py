@@ -26,9 +26,7 @@ class Explanation:
 
     def __str__(self) -> str:
         lines = [f"megatron: {self.megatron}", str(self.runtime or "runtime: prepare() was not called")]
-        lines += [
-            f"{choice.seam}: {choice.variant} (since {choice.since}): {choice.why}" for choice in self.choices
-        ]
+        lines += [f"{choice.seam}: {choice.variant} (since {choice.since}): {choice.why}" for choice in self.choices]
         return "\n".join(lines)
 
 

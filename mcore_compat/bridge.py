@@ -206,9 +206,7 @@ class MegatronModel:
         self._folder = folder
         self._vocab = vocab
 
-    def evaluate(
-        self, batch: Batch, micro_batch_size: int, output: OutputFunction
-    ) -> dict[str, torch.Tensor]:
+    def evaluate(self, batch: Batch, micro_batch_size: int, output: OutputFunction) -> dict[str, torch.Tensor]:
         """Run without gradients, in evaluation mode; the tensors of ``output`` for all rows, on every rank."""
         from mcore_compat.seams.schedule import forward_only
 
@@ -282,9 +280,7 @@ class MegatronModel:
 
     def _require_optimizer(self) -> Optimizer:
         if self.optimizer is None:
-            raise ConfigError(
-                "the reference is frozen and cannot be updated", hint="build an actor or a critic"
-            )
+            raise ConfigError("the reference is frozen and cannot be updated", hint="build an actor or a critic")
         return self.optimizer
 
 
@@ -337,9 +333,7 @@ def _split(batch: Batch, micro_batch_size: int) -> list[Batch]:
     ]
 
 
-def _collect(
-    kept: Sequence[Mapping[str, torch.Tensor]], groups: Groups, rows: int
-) -> dict[str, torch.Tensor]:
+def _collect(kept: Sequence[Mapping[str, torch.Tensor]], groups: Groups, rows: int) -> dict[str, torch.Tensor]:
     """Last stage's rows of this data-parallel rank -> all rows on every rank."""
     import torch
     import torch.distributed as dist
@@ -376,11 +370,7 @@ class _Outcome:
 
     def __reduce__(self) -> tuple[Any, ...]:
         foreign = self.error is not None and not isinstance(self.error, McoreCompatError)
-        error = (
-            PeerLost(f"another rank failed: {type(self.error).__name__}: {self.error}")
-            if foreign
-            else self.error
-        )
+        error = PeerLost(f"another rank failed: {type(self.error).__name__}: {self.error}") if foreign else self.error
         return _Outcome, (self.value, error)
 
 

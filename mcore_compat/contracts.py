@@ -230,9 +230,7 @@ class LoadReport:
 class EvaluatedModel(Protocol):
     """A model that can be evaluated: the frozen reference, or an actor or critic between updates."""
 
-    def evaluate(
-        self, batch: Batch, micro_batch_size: int, output: OutputFunction
-    ) -> dict[str, torch.Tensor]:
+    def evaluate(self, batch: Batch, micro_batch_size: int, output: OutputFunction) -> dict[str, torch.Tensor]:
         """Run without gradients, in evaluation mode (every module's mode is put back, also after an error).
 
         Args:
@@ -325,9 +323,7 @@ class RolloutEngine(Protocol):
         """Take new weights under Hugging Face names."""
         ...
 
-    def generate(
-        self, prompts: Sequence[Sequence[int]], sampling: Sampling, keys: Sequence[int]
-    ) -> list[list[int]]:
+    def generate(self, prompts: Sequence[Sequence[int]], sampling: Sampling, keys: Sequence[int]) -> list[list[int]]:
         """Return the response token ids of each prompt, including the end token where one was produced.
 
         Args:

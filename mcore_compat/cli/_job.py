@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import logging
 import os
 import sys
+import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from importlib.util import find_spec
@@ -72,7 +74,7 @@ def run_job(job: Callable[[Talk, StopRequest], Report], *, as_json: bool) -> Non
     from mcore_compat.rl.interrupt import stop_on_signal
 
     try:
-        with _talk() as talk, stop_on_signal(announce=is_rank_zero()) as stop:
+        with _quiet_upstream(), _talk() as talk, stop_on_signal(announce=is_rank_zero()) as stop:
             report = job(talk, stop)
     except KeyboardInterrupt:
         sys.exit(_INTERRUPTED)
@@ -80,6 +82,20 @@ def run_job(job: Callable[[Talk, StopRequest], Report], *, as_json: bool) -> Non
         click.echo(json.dumps(report.as_json()) if as_json else "\n".join(report.lines()))
     if report.interrupted:
         sys.exit(_INTERRUPTED)
+
+
+@contextmanager
+def _quiet_upstream() -> Iterator[None]:
+    """Leave out what Megatron and torch say about themselves; their errors still come through."""
+    logger = logging.getLogger("megatron")
+    level = logger.level
+    logger.setLevel(logging.ERROR)
+    try:
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", module=r"megatron\.|torch\.")
+            yield
+    finally:
+        logger.setLevel(level)
 
 
 @contextmanager

@@ -24,9 +24,7 @@ def list_releases(as_json: bool) -> None:
     if as_json:
         print_json({"releases": [asdict(row) for row in rows]})
     else:
-        print_table(
-            ["release", "wheel for Python", "note"], [[row.version, row.python, row.note] for row in rows]
-        )
+        print_table(["release", "wheel for Python", "note"], [[row.version, row.python, row.note] for row in rows])
 
 
 @matrix.command("exec", context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})

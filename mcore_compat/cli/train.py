@@ -35,9 +35,7 @@ def train(config: Path, overrides: tuple[str, ...], as_json: bool) -> None:
     def job(talk: Talk, stop: StopRequest) -> Report:
         backend = make_backend(settings)
         trainer = settings.trainer
-        folder = backend.on_rank_zero(
-            lambda: choose_folder(trainer.default_local_dir, trainer.experiment_name)
-        )
+        folder = backend.on_rank_zero(lambda: choose_folder(trainer.default_local_dir, trainer.experiment_name))
         return run_ppo(settings, backend, folder, talk=talk, stop=stop)
 
     run_job(job, as_json=as_json)

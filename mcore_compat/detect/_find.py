@@ -111,9 +111,7 @@ def _package_info(path: Path) -> dict[str, object]:
     found: dict[str, object] = {}
     for node in ast.parse(path.read_bytes()).body:
         if isinstance(node, ast.Assign) and isinstance(node.value, ast.Constant):
-            found.update(
-                {target.id: node.value.value for target in node.targets if isinstance(target, ast.Name)}
-            )
+            found.update({target.id: node.value.value for target in node.targets if isinstance(target, ast.Name)})
     return found
 
 

@@ -144,9 +144,7 @@ def _recorded(folder: Path) -> Iterator[_Recorded]:
     for record in folder.glob("megatron_core-*.dist-info/RECORD"):
         with record.open(newline="", encoding="utf-8") as lines:
             # RECORD lists itself without hash and size.
-            yield from (
-                _Recorded(path, digest, int(size)) for path, digest, size in csv.reader(lines) if size
-            )
+            yield from (_Recorded(path, digest, int(size)) for path, digest, size in csv.reader(lines) if size)
 
 
 def _to_stderr(message: str) -> None:

@@ -72,9 +72,7 @@ def _read_yaml(path: Path) -> dict[str, Any]:
     except (YAMLError, UnicodeDecodeError, OmegaConfBaseException) as error:
         raise ConfigError(f"{path} is not readable as YAML: {' '.join(str(error).split())}") from error
     if not isinstance(loaded, dict):
-        raise ConfigError(
-            f"{path} holds a {type(loaded).__name__}; expected keys such as 'data:' and 'trainer:'"
-        )
+        raise ConfigError(f"{path} holds a {type(loaded).__name__}; expected keys such as 'data:' and 'trainer:'")
     return {str(key): value for key, value in loaded.items()}
 
 
@@ -120,11 +118,7 @@ def _likeness(path: str, candidate: str) -> float:
 
 def _with_path_lists(raw: Any) -> Any:
     data = raw.get("data", {})
-    lists = {
-        key: [data[key]] if isinstance(data[key], str) else data[key] or []
-        for key in _PATH_LISTS
-        if key in data
-    }
+    lists = {key: [data[key]] if isinstance(data[key], str) else data[key] or [] for key in _PATH_LISTS if key in data}
     return {**raw, "data": {**data, **lists}}
 
 
@@ -152,9 +146,7 @@ def _culprit(raw: Any) -> str:
     return "one of the settings"
 
 
-def _leaves(
-    raw: Any, kind: type = Config, path: tuple[str, ...] = ()
-) -> Iterator[tuple[tuple[str, ...], Any]]:
+def _leaves(raw: Any, kind: type = Config, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any]]:
     for key, hint in get_type_hints(kind).items():
         if key in raw and dataclasses.is_dataclass(hint):
             yield from _leaves(raw[key], hint, (*path, key))  # type: ignore[arg-type]

@@ -66,15 +66,11 @@ def load_tokenizer(config: Config) -> Any:
     model = config.actor_rollout_ref.model
     folder = Path(str(model.tokenizer_path or model.path)).expanduser()
     if not folder.is_dir():
-        raise DataError(
-            f"No tokenizer folder at {folder}", hint="set actor_rollout_ref.model.path to a local folder"
-        )
+        raise DataError(f"No tokenizer folder at {folder}", hint="set actor_rollout_ref.model.path to a local folder")
     try:
         tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True)
     except Exception as error:  # transformers raises many classes; each means that the folder is unusable
-        raise DataError(
-            f"Cannot read a tokenizer from {folder}: {' '.join(str(error).split())[:300]}"
-        ) from error
+        raise DataError(f"Cannot read a tokenizer from {folder}: {' '.join(str(error).split())[:300]}") from error
     for name in ("eos_token", "pad_token"):
         if getattr(tokenizer, name) is None:
             raise DataError(
@@ -98,16 +94,10 @@ def load_prompts(config: Config, tokenizer: Any) -> Prompts:
             f"{_names(data.train_files)} holds {len(train)} usable prompts, fewer than data.train_batch_size="
             f"{data.train_batch_size} ({dropped} exceed data.max_prompt_length={data.max_prompt_length})"
         )
-    validation, more = (
-        _load(data.val_files, data, data.val_max_samples, tokenizer) if data.val_files else (train, 0)
-    )
+    validation, more = _load(data.val_files, data, data.val_max_samples, tokenizer) if data.val_files else (train, 0)
     if not validation:
-        raise DataError(
-            f"All prompts of {_names(data.val_files)} are longer than {data.max_prompt_length} tokens"
-        )
-    return Prompts(
-        tuple(train), tuple(validation), dropped + more, tokenizer.eos_token_id, tokenizer.pad_token_id
-    )
+        raise DataError(f"All prompts of {_names(data.val_files)} are longer than {data.max_prompt_length} tokens")
+    return Prompts(tuple(train), tuple(validation), dropped + more, tokenizer.eos_token_id, tokenizer.pad_token_id)
 
 
 def steps_per_epoch(config: Config, prompts: Prompts) -> int:
@@ -215,9 +205,7 @@ def _ground_truth(row: Mapping[str, Any], place: str) -> Any:
     if reward_model is None:
         return None
     if not isinstance(reward_model, Mapping) or "ground_truth" not in reward_model:
-        raise DataError(
-            f'{place}: reward_model is {reward_model!r}; expected an object with the key "ground_truth"'
-        )
+        raise DataError(f'{place}: reward_model is {reward_model!r}; expected an object with the key "ground_truth"')
     return reward_model["ground_truth"]
 
 
@@ -268,14 +256,10 @@ def _apply_template(messages: list[dict[str, str]], place: str, tokenizer: Any) 
 
 def _messages(value: Any, place: str, column: str) -> list[dict[str, str]]:
     def is_message(item: Any) -> bool:
-        return isinstance(item, Mapping) and all(
-            isinstance(item.get(key), str) for key in ("role", "content")
-        )
+        return isinstance(item, Mapping) and all(isinstance(item.get(key), str) for key in ("role", "content"))
 
     if not isinstance(value, list) or not value or not all(is_message(item) for item in value):
-        raise DataError(
-            f"{place}: the column {column!r} is {value!r}; expected text or messages with role and content"
-        )
+        raise DataError(f"{place}: the column {column!r} is {value!r}; expected text or messages with role and content")
     return [{"role": item["role"], "content": item["content"]} for item in value]
 
 

@@ -140,14 +140,10 @@ def _learn_textbook(
         if (step + 1) % max(steps // _SHOWN_WARM_UPS, 1) == 0:
             talk.say(f"warm-up {step + 1}/{steps}  loss {loss:.3f}")
 
-    schedule = ScheduleSettings(
-        lr=3e-3, lr_warmup_steps=20, lr_decay_style="linear", lr_decay_steps=steps, min_lr=1e-4
-    )
+    schedule = ScheduleSettings(lr=3e-3, lr_warmup_steps=20, lr_decay_style="linear", lr_decay_steps=steps, min_lr=1e-4)
     _, copies = backend.data_parallel
     share = len(sums.SUMS) // copies
-    warm_up(
-        model, examples, schedule, backend.vocab, steps=steps, micro_batch_size=share, after_step=after_step
-    )
+    warm_up(model, examples, schedule, backend.vocab, steps=steps, micro_batch_size=share, after_step=after_step)
     model.save_hf(folder / "start" / "warm")
 
 

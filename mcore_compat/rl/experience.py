@@ -70,13 +70,9 @@ def _check_rows(prompts: Sequence[Sequence[int]], responses: Sequence[Sequence[i
         raise DataError(f"{len(prompts)} prompts have {len(responses)} responses; expected one each")
     for row, (prompt, response) in enumerate(zip(prompts, responses, strict=True)):
         if not prompt or not response:
-            raise DataError(
-                f"row {row} has an empty {'response' if prompt else 'prompt'}; expected at least one token"
-            )
+            raise DataError(f"row {row} has an empty {'response' if prompt else 'prompt'}; expected at least one token")
         if len(prompt) + len(response) > width:
-            raise DataError(
-                f"row {row} has {len(prompt)} + {len(response)} tokens, more than the width {width}"
-            )
+            raise DataError(f"row {row} has {len(prompt)} + {len(response)} tokens, more than the width {width}")
 
 
 def sequence_logprobs(
@@ -98,9 +94,7 @@ def sequence_logprobs(
     """
 
     def output(logits: torch.Tensor, batch: Batch) -> dict[str, torch.Tensor]:
-        logprobs, _ = logprobs_and_entropy(
-            logits, batch["targets"], vocab, temperature=temperature, entropy=False
-        )
+        logprobs, _ = logprobs_and_entropy(logits, batch["targets"], vocab, temperature=temperature, entropy=False)
         return {"logprobs": logprobs}
 
     return model.evaluate(sequences, micro_batch_size, output)["logprobs"]
@@ -164,9 +158,7 @@ def make_experience(
         return experience | _learning_signal(experience, settings.algorithm, kl_coef)
 
 
-def _logprobs(
-    model: EvaluatedModel, sequences: Batch, vocab: VocabShard, settings: PPOSettings
-) -> torch.Tensor:
+def _logprobs(model: EvaluatedModel, sequences: Batch, vocab: VocabShard, settings: PPOSettings) -> torch.Tensor:
     micro, temperature = settings.log_prob_micro_batch_size_per_gpu, settings.temperature
     return sequence_logprobs(model, sequences, vocab, micro_batch_size=micro, temperature=temperature)
 
@@ -179,14 +171,10 @@ def _check_finite(experience: Batch) -> None:
         tensor = experience[name] if name == "scores" else torch.where(mask, experience[name], 0.0)
         if not torch.isfinite(tensor).all():
             first = (~torch.isfinite(tensor)).nonzero()[0].tolist()
-            raise NumericalError(
-                f"{name} are not finite; the first such entry is at {first} of {list(tensor.shape)}"
-            )
+            raise NumericalError(f"{name} are not finite; the first such entry is at {first} of {list(tensor.shape)}")
 
 
-def _learning_signal(
-    experience: Batch, settings: AlgorithmSettings, kl_coef: float
-) -> dict[str, torch.Tensor]:
+def _learning_signal(experience: Batch, settings: AlgorithmSettings, kl_coef: float) -> dict[str, torch.Tensor]:
     mask, kl = experience["response_mask"], None
     if settings.use_kl_in_reward:
         kl = kl_estimate(experience["old_logprobs"], experience["ref_logprobs"], mask, settings.kl_penalty)

@@ -157,9 +157,7 @@ def _combine(
         dist.all_reduce(peak, op=dist.ReduceOp.MAX, group=vocab.group)
     shift = top - peak
     factor = shift.exp()
-    sums = torch.stack(
-        [total * factor, (weighted + shift * total) * factor, torch.where(mine_N, target_N - peak, 0.0)]
-    )
+    sums = torch.stack([total * factor, (weighted + shift * total) * factor, torch.where(mine_N, target_N - peak, 0.0)])
     if vocab.group is not None:
         dist.all_reduce(sums, group=vocab.group)
     log_total = sums[0].log()

@@ -128,8 +128,6 @@ def critic_loss(settings: CriticSettings) -> LossFunction:
     """The critic's loss: :func:`value_loss` with ``values``, ``returns``, ``response_mask`` of a batch."""
 
     def loss(values: torch.Tensor, batch: Batch) -> LossTerm:
-        return value_loss(
-            values, batch["values"], batch["returns"], batch["response_mask"], settings.cliprange_value
-        )
+        return value_loss(values, batch["values"], batch["returns"], batch["response_mask"], settings.cliprange_value)
 
     return loss

@@ -30,9 +30,7 @@ _UPDATES = "mean over the optimizer steps of this PPO step"
 
 TABLE: tuple[Metric, ...] = (
     Metric("actor/pg_loss", f"clipped surrogate loss per response token, {_UPDATES}"),
-    Metric(
-        "actor/ppo_kl", f"mean of old log-prob - new log-prob over response tokens, {_UPDATES}; first one: 0"
-    ),
+    Metric("actor/ppo_kl", f"mean of old log-prob - new log-prob over response tokens, {_UPDATES}; first one: 0"),
     Metric("actor/pg_clipfrac", f"share of response tokens where clipping sets the loss, {_UPDATES}"),
     Metric("actor/entropy", f"entropy of the policy at its temperature per response token, nats, {_UPDATES}"),
     Metric("actor/kl_loss", f"KL to the reference per response token, estimator `kl_loss_type`, {_UPDATES}"),
@@ -58,9 +56,7 @@ TABLE: tuple[Metric, ...] = (
         "critic/rewards/{mean,max,min}",
         "sum of token rewards (score - weight · KL) per response, over responses",
     ),
-    Metric(
-        "critic/advantages/{mean,max,min}", "advantages as used by the loss (whitened), over response tokens"
-    ),
+    Metric("critic/advantages/{mean,max,min}", "advantages as used by the loss (whitened), over response tokens"),
     Metric("critic/returns/{mean,max,min}", "advantage before whitening + value, over response tokens"),
     Metric("critic/values/{mean,max,min}", "values before the update, over response tokens"),
     Metric("response_length/{mean,max,min}", "response tokens, end token included, over responses"),
@@ -118,11 +114,7 @@ def data_metrics(experience: Batch, *, max_prompt_length: int, max_response_leng
         "response_length": experience["response_lengths"],
         "prompt_length": experience["prompt_lengths"],
     }
-    metrics = {
-        name: value
-        for key, values in {**rowwise, **tokenwise}.items()
-        for name, value in _spread(key, values)
-    }
+    metrics = {name: value for key, values in {**rowwise, **tokenwise}.items() for name, value in _spread(key, values)}
     for key, limit in (("response", max_response_length), ("prompt", max_prompt_length)):
         metrics[f"{key}_length/clip_ratio"] = (experience[f"{key}_lengths"] == limit).float().mean().item()
     if "ref_logprobs" in experience:

@@ -86,9 +86,7 @@ class Bar:
 
     def step(self, step: int, total: int, metrics: Mapping[str, float]) -> None:
         """Move the bar and show the step's main metrics beside it."""
-        self._progress.update(
-            self._task, completed=step + 1, total=total, description=summary(metrics), visible=True
-        )
+        self._progress.update(self._task, completed=step + 1, total=total, description=summary(metrics), visible=True)
 
 
 def summary(metrics: Mapping[str, float]) -> str:

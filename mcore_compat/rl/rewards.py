@@ -42,11 +42,7 @@ class Scorer:
         Raises:
             DataError: The function raised, or did not give one finite number per response.
         """
-        results = (
-            self._in_batch(prompts, responses)
-            if self._takes_batches
-            else self._one_by_one(prompts, responses)
-        )
+        results = self._in_batch(prompts, responses) if self._takes_batches else self._one_by_one(prompts, responses)
         return [_number(result, f"{self.name}, sample {index}") for index, result in enumerate(results)]
 
     def _one_by_one(self, prompts: Sequence[Prompt], responses: Sequence[str]) -> list[Any]:
@@ -72,13 +68,9 @@ class Scorer:
         try:
             found = list(results)
         except TypeError as error:
-            raise DataError(
-                f"Reward function {self.name} returned {results!r}; expected a list of numbers"
-            ) from error
+            raise DataError(f"Reward function {self.name} returned {results!r}; expected a list of numbers") from error
         if len(found) != len(prompts):
-            raise DataError(
-                f"Reward function {self.name} returned {len(found)} scores for {len(prompts)} samples"
-            )
+            raise DataError(f"Reward function {self.name} returned {len(found)} scores for {len(prompts)} samples")
         return found
 
     def _call(self, arguments: dict[str, Any], where: str) -> Any:

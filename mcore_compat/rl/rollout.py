@@ -81,9 +81,7 @@ class HFRollout:
             WeightsError: The configuration cannot be read or transformers does not know the architecture.
         """
         try:
-            model = AutoModelForCausalLM.from_config(
-                AutoConfig.from_pretrained(str(folder), local_files_only=True)
-            )
+            model = AutoModelForCausalLM.from_config(AutoConfig.from_pretrained(str(folder), local_files_only=True))
         except (OSError, ValueError, KeyError) as error:
             raise WeightsError(
                 f"no causal language model can be built from {folder}: {error}",
@@ -123,16 +121,12 @@ class HFRollout:
             filled.add(id(slot))
         missing = [name for name, slot in slots.items() if id(slot) not in filled]
         if missing:
-            raise WeightsError(
-                f"{len(missing)} weights did not come with the stream, the first is {missing[0]}"
-            )
+            raise WeightsError(f"{len(missing)} weights did not come with the stream, the first is {missing[0]}")
         self.last_change = 0.0 if first else change.sqrt().item()
         self._loaded = True
 
     @torch.no_grad()
-    def generate(
-        self, prompts: Sequence[Sequence[int]], sampling: Sampling, keys: Sequence[int]
-    ) -> list[list[int]]:
+    def generate(self, prompts: Sequence[Sequence[int]], sampling: Sampling, keys: Sequence[int]) -> list[list[int]]:
         """Return the response token ids of each prompt, including the end token where one was produced.
 
         Args:
@@ -145,18 +139,14 @@ class HFRollout:
             DataError: A prompt is empty or longer than ``prompt_width``.
         """
         if not self._loaded:
-            raise WeightsError(
-                "the rollout engine has no weights yet", hint="call load_weights(actor.stream()) first"
-            )
+            raise WeightsError("the rollout engine has no weights yet", hint="call load_weights(actor.stream()) first")
         for row, prompt in enumerate(prompts):
             if not 0 < len(prompt) <= self._prompt_width:
                 raise DataError(f"prompt {row} has {len(prompt)} tokens; expected 1 to {self._prompt_width}")
         size = self._batch_size or max(len(prompts), 1)
         responses: list[list[int]] = []
         for start in range(0, len(prompts), size):
-            responses += self._batch(
-                prompts[start : start + size], sampling, keys[start : start + size], size
-            )
+            responses += self._batch(prompts[start : start + size], sampling, keys[start : start + size], size)
         return responses
 
     def _batch(

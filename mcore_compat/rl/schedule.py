@@ -19,10 +19,7 @@ def learning_rate(step: int, settings: ScheduleSettings) -> float:
         settings: The shape.
     """
     if step < settings.lr_warmup_steps:
-        return (
-            settings.lr_warmup_init
-            + (settings.lr - settings.lr_warmup_init) * step / settings.lr_warmup_steps
-        )
+        return settings.lr_warmup_init + (settings.lr - settings.lr_warmup_init) * step / settings.lr_warmup_steps
     return settings.min_lr + (settings.lr - settings.min_lr) * _remaining(step, settings)
 
 

@@ -48,8 +48,7 @@ def write_model(folder: Path, seed: int) -> None:
 def write_prompts(file: Path) -> None:
     """Write all sums as prompts in verl's columns."""
     rows = [
-        {"data_source": "sums", "prompt": f"{a}+{b}=", "reward_model": {"ground_truth": str(a + b)}}
-        for a, b in SUMS
+        {"data_source": "sums", "prompt": f"{a}+{b}=", "reward_model": {"ground_truth": str(a + b)}} for a, b in SUMS
     ]
     file.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
 

@@ -182,9 +182,7 @@ class Trainer:
             self._engine.load_weights(self._actor.stream())
         return metrics | {"actor/param_change": self._engine.last_change}
 
-    def _generate(
-        self, prompts: Sequence[Prompt], sampling: Sampling, keys: Sequence[int]
-    ) -> list[list[int]]:
+    def _generate(self, prompts: Sequence[Prompt], sampling: Sampling, keys: Sequence[int]) -> list[list[int]]:
         tokens = [prompt.tokens for prompt in prompts]
         return generate_on_all(self._backend, self._engine, tokens, sampling, keys)
 

@@ -56,9 +56,7 @@ def ppo_update(
     """
     watch = stopwatch or Stopwatch()
     with watch("update_critic"):
-        metrics = _learn(
-            "critic", critic, critic_loss(settings.critic), experience, settings.critic, generator, step
-        )
+        metrics = _learn("critic", critic, critic_loss(settings.critic), experience, settings.critic, generator, step)
     if step >= settings.critic_warmup:
         loss = actor_loss(settings.actor, vocab, settings.temperature)
         with watch("update_actor"):
@@ -94,9 +92,7 @@ def _mini_batches(
     """Row indices of each optimizer step, all epochs one after the other."""
     size = settings.ppo_mini_batch_size
     if rows % size:
-        raise ConfigError(
-            f"{who}: {rows} rows of experience are not a multiple of ppo_mini_batch_size, {size} rows"
-        )
+        raise ConfigError(f"{who}: {rows} rows of experience are not a multiple of ppo_mini_batch_size, {size} rows")
     for _ in range(settings.ppo_epochs):
         order = torch.randperm(rows, generator=generator) if settings.shuffle else torch.arange(rows)
         yield from torch.split(order, size)

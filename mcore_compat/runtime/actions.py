@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import groupby
 from typing import Literal
 
+SHOWN = 3
 Kind = Literal["stand-in", "repair", "host"]
 
 
@@ -38,5 +40,8 @@ class Report:
 
     def __str__(self) -> str:
         lines = [f"device: {self.device}"]
-        lines += [f"{action.kind:9} {action.name}: {action.why}" for action in self.actions]
+        for (kind, why), actions in groupby(self.actions, key=lambda action: (action.kind, action.why)):
+            names = [action.name for action in actions]
+            more = f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
+            lines.append(f"{kind:9} {', '.join(names[:SHOWN])}{more}: {why}")
         return "\n".join(lines)

@@ -29,9 +29,7 @@ def device() -> torch.device:
     import torch
 
     if _chosen is None:
-        raise EnvironmentMismatch(
-            "no device has been chosen in this process", hint="call mcore_compat.prepare() first"
-        )
+        raise EnvironmentMismatch("no device has been chosen in this process", hint="call mcore_compat.prepare() first")
     if _chosen == "cpu":
         return torch.device("cpu")
     return torch.device("cuda", torch.cuda.current_device())

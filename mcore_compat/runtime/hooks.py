@@ -67,9 +67,7 @@ class Hook(MetaPathFinder):
             ):
                 yield _Distribution(*standin.distribution)
 
-    def _megatron_spec(
-        self, name: str, path: Sequence[str] | None, target: ModuleType | None
-    ) -> ModuleSpec | None:
+    def _megatron_spec(self, name: str, path: Sequence[str] | None, target: ModuleType | None) -> ModuleSpec | None:
         finders = (finder for finder in sys.meta_path if finder is not self)
         spec = next((found for finder in finders if (found := finder.find_spec(name, path, target))), None)
         if spec and isinstance(spec.loader, SourceFileLoader):

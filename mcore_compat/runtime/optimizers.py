@@ -66,9 +66,7 @@ class FusedAdam(torch.optim.AdamW):
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Load a state; a parameter without a step count gets its group's."""
-        steps = {
-            index: group.get("step", 0) for group in state_dict["param_groups"] for index in group["params"]
-        }
+        steps = {index: group.get("step", 0) for group in state_dict["param_groups"] for index in group["params"]}
         state = {
             index: {"step": torch.tensor(float(steps[index])), **values} if values else values
             for index, values in state_dict["state"].items()

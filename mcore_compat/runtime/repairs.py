@@ -16,6 +16,12 @@ from mcore_compat.runtime.source import Source
 
 _OPTIMIZER = "megatron.core.optimizer"
 _SPECS = "megatron.core.models.gpt.gpt_layer_specs"
+_EXPERT_NAMES = (
+    "TEColumnParallelGroupedLinear",
+    "TEColumnParallelLinear",
+    "TERowParallelGroupedLinear",
+    "TERowParallelLinear",
+)
 
 
 @dataclass(frozen=True)
@@ -76,12 +82,16 @@ def _gemm_needed(source: Source, absent: Collection[str]) -> bool:
     return "transformer_engine" in absent and defined_once and "if te_general_gemm is not None" in text
 
 
+def _expert_names_needed(source: Source, absent: Collection[str]) -> bool:
+    text = source.text(_SPECS)
+    used = "use_te and TEColumnParallelGroupedLinear is not None" in text
+    return "transformer_engine" in absent and used and "TEColumnParallelGroupedLinear = None" not in text
+
+
 def _product_needed(source: Source, absent: Collection[str]) -> bool:
     import numpy
 
-    return not hasattr(numpy, "product") and "np.product(" in source.text(
-        "megatron.core.dist_checkpointing.mapping"
-    )
+    return not hasattr(numpy, "product") and "np.product(" in source.text("megatron.core.dist_checkpointing.mapping")
 
 
 def _use_norm(name: str) -> Callable[[ModuleType], list[Patch]]:
@@ -108,9 +118,7 @@ def _skip_empty_fp8(module: ModuleType) -> list[Patch]:
         if model_params:
             upstream(model_params, *args, **kwargs)
 
-    return [
-        Patch(module, "quantize_param_shard", quantize_param_shard, "no fp8 parameter, nothing to quantize")
-    ]
+    return [Patch(module, "quantize_param_shard", quantize_param_shard, "no fp8 parameter, nothing to quantize")]
 
 
 def _make_fp32_concrete(module: ModuleType) -> list[Patch]:
@@ -134,6 +142,10 @@ def _make_fp32_concrete(module: ModuleType) -> list[Patch]:
 
 def _name_gemm(module: ModuleType) -> list[Patch]:
     return [Patch(module, "te_general_gemm", None, "tested against None but undefined")]
+
+
+def _name_experts(module: ModuleType) -> list[Patch]:
+    return [Patch(module, name, None, "tested against None but undefined") for name in _EXPERT_NAMES]
 
 
 def _name_product(module: ModuleType) -> list[Patch]:
@@ -198,6 +210,13 @@ REPAIRS = (
         "undefined without transformer_engine; the MoE router raises NameError",
         _gemm_needed,
         _name_gemm,
+    ),
+    Repair(
+        _SPECS,
+        ", ".join(_EXPERT_NAMES),
+        "undefined without transformer_engine; the local spec of an MoE model raises NameError",
+        _expert_names_needed,
+        _name_experts,
     ),
     Repair(
         "megatron.core.dist_checkpointing.mapping",

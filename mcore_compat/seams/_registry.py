@@ -168,9 +168,7 @@ def _children(package: ModuleType) -> list[str]:
     ]
 
 
-def _unsupported(
-    seam: Seam[CallableT], differences: Differences[CallableT], facts: Facts
-) -> UnsupportedMegatron:
+def _unsupported(seam: Seam[CallableT], differences: Differences[CallableT], facts: Facts) -> UnsupportedMegatron:
     if not differences:
         return UnsupportedMegatron(f"seam {seam.name} has no variants", hint="reinstall mcore-compat")
     nearest, missing = min(differences, key=lambda pair: len(pair[1]))

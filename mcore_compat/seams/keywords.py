@@ -95,7 +95,5 @@ def unavailable(setting: str, first: str | None) -> FeatureUnavailable:
     newer = f"it first works in Megatron-Core {first}" if first else "no supported release has it"
     return FeatureUnavailable(
         f"this Megatron-Core cannot honour {setting}; {newer}.",
-        hint=f"upgrade to megatron-core>={first}, or leave the setting out"
-        if first
-        else "leave the setting out",
+        hint=f"upgrade to megatron-core>={first}, or leave the setting out" if first else "leave the setting out",
     )

@@ -75,9 +75,7 @@ def reset() -> None:
     parallel_state.destroy_model_parallel()
     for name in vars(parallel_state):
         if name.isupper() and name.endswith("_GROUP_GLOO"):
-            setattr(
-                parallel_state, name, None
-            )  # releases up to 0.7 leave these behind, pointing at dead groups
+            setattr(parallel_state, name, None)  # releases up to 0.7 leave these behind, pointing at dead groups
     _current = None
 
 
@@ -115,8 +113,7 @@ def _initialize(layout: ParallelLayout, timeout_minutes: int, keywords: dict[str
     inherited = {"distributed_timeout_minutes": timeout_minutes, "expert_tensor_parallel_size": layout.tp}
     extra = supported(
         parallel_state.initialize_model_parallel,
-        {"distributed_timeout_minutes": timeout_minutes, "expert_tensor_parallel_size": layout.expert_tp}
-        | keywords,
+        {"distributed_timeout_minutes": timeout_minutes, "expert_tensor_parallel_size": layout.expert_tp} | keywords,
         what="initialize_model_parallel",
         off=inherited,
     )

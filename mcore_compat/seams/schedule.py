@@ -186,9 +186,7 @@ def _sync_hooks(chunks: Sequence[Any], optimizer: Any) -> dict[str, Any]:
     several = len(chunks) > 1
     no_sync = [chunk.no_sync for chunk in chunks]
     grad_sync = (
-        [chunk.start_grad_sync for chunk in chunks]
-        if several and settings and settings.overlap_grad_reduce
-        else None
+        [chunk.start_grad_sync for chunk in chunks] if several and settings and settings.overlap_grad_reduce else None
     )
     gather = several and settings is not None and settings.overlap_param_gather
     return {
@@ -228,9 +226,7 @@ def _total_count(terms: Sequence[LossTerm], here: Groups) -> float:
         dist.broadcast(count, src=here.pp.ranks[-1], group=here.pp.handle)
     total = count.item()
     if total <= 0:
-        raise NumericalError(
-            "the loss of this step counts no tokens on any rank", hint="check the loss masks"
-        )
+        raise NumericalError("the loss of this step counts no tokens on any rank", hint="check the loss masks")
     return total
 
 
@@ -255,9 +251,7 @@ def _sums(terms: Sequence[LossTerm], here: Groups) -> dict[str, tuple[float, flo
 
 def _table(rows: Sequence[Sequence[tuple[torch.Tensor, torch.Tensor]]]) -> torch.Tensor:
     """Sums over microbatches: fp64 [metrics, 2] of (sum, count)."""
-    stacked = [
-        torch.stack([torch.stack([t.double().to(device()) for t in pair]) for pair in row]) for row in rows
-    ]
+    stacked = [torch.stack([torch.stack([t.double().to(device()) for t in pair]) for pair in row]) for row in rows]
     return torch.stack(stacked).sum(dim=0)
 
 

@@ -129,9 +129,7 @@ def read_config(folder: Path) -> dict[str, Any]:
     except ValueError as error:
         raise WeightsError(f"{path} is not JSON: {error}", hint="copy the file again") from error
     if not isinstance(config, dict):
-        raise WeightsError(
-            f"{path} holds a {type(config).__name__}, not an object", hint="copy the file again"
-        )
+        raise WeightsError(f"{path} holds a {type(config).__name__}, not an object", hint="copy the file again")
     return config
 
 

@@ -59,14 +59,10 @@ def iter_weights(
             local = _from_owner(entry, place, parameters, architecture, groups)
             yield from _full_tensors(entry, local, architecture, groups.tp)
         elif entry.rule is not VALUE_HEAD and entry.rule is not LM_HEAD:
-            raise WeightsError(
-                f"no pipeline stage holds {entry.megatron}", hint="pass all chunks of this rank"
-            )
+            raise WeightsError(f"no pipeline stage holds {entry.megatron}", hint="pass all chunks of this rank")
 
 
-def _places(
-    entries: Sequence[Entry], parameters: dict[Entry, torch.nn.Parameter], pp: Group
-) -> list[_Place | None]:
+def _places(entries: Sequence[Entry], parameters: dict[Entry, torch.nn.Parameter], pp: Group) -> list[_Place | None]:
     """Agree, in one small all-reduce, on who holds what: layers may be split unevenly, heads may differ."""
     device = next(iter(parameters.values())).device
     mine = [_described(parameters.get(entry), pp.rank) for entry in entries]

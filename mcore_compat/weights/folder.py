@@ -61,8 +61,10 @@ class WeightFolder(AbstractContextManager["WeightFolder"]):
         tensor: torch.Tensor
         if dimension is None:
             tensor = slices[...]
+        elif dimension == 0:
+            tensor = slices[start:stop]
         else:
-            tensor = slices[start:stop] if dimension == 0 else slices[:, start:stop]
+            tensor = slices[:, start:stop]
         return tensor
 
     def _open(self, path: Path) -> Any:
@@ -73,9 +75,7 @@ class WeightFolder(AbstractContextManager["WeightFolder"]):
 
     def _slice(self, name: str) -> Any:
         if name not in self._home:
-            raise WeightsError(
-                f"{self.folder} has no tensor {name}", hint="compare config.json with the weights"
-            )
+            raise WeightsError(f"{self.folder} has no tensor {name}", hint="compare config.json with the weights")
         return self._home[name].get_slice(name)
 
     def __exit__(
@@ -97,9 +97,7 @@ def _shards(folder: Path) -> list[Path]:
     shards = [folder / name for name in sorted(set(_weight_map(index).values()))]
     for shard in shards:
         if not shard.is_file():
-            raise WeightsError(
-                f"{index} names {shard.name}, which is not there", hint="copy the missing file"
-            )
+            raise WeightsError(f"{index} names {shard.name}, which is not there", hint="copy the missing file")
     return shards
 
 
@@ -108,6 +106,4 @@ def _weight_map(index: Path) -> dict[str, str]:
         found = json.loads(index.read_text(encoding="utf-8"))["weight_map"]
         return {str(name): str(file) for name, file in found.items()}
     except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise WeightsError(
-            f"{index} is not an index of weights: {error!r}", hint="copy the file again"
-        ) from error
+        raise WeightsError(f"{index} is not an index of weights: {error!r}", hint="copy the file again") from error

@@ -91,9 +91,7 @@ class _Loader:
         return self.source.read(name, dimension, self.rank * size, (self.rank + 1) * size)
 
     def _vocabulary(self, name: str, rows: int) -> torch.Tensor:
-        start, stop = (
-            min(bound * rows, self.architecture.vocab_size) for bound in (self.rank, self.rank + 1)
-        )
+        start, stop = (min(bound * rows, self.architecture.vocab_size) for bound in (self.rank, self.rank + 1))
         return pad_rows(self.source.read(name, 0, start, stop), rows)
 
 
@@ -127,9 +125,7 @@ def load_hf(
     with WeightFolder(Path(folder)) as source:
         loader = _Loader(source, architecture, groups)
         body = tuple(body_entries(architecture))
-        fresh = tuple(
-            entry for entry in parameters if entry.rule is VALUE_HEAD and not _has_value_head(loader)
-        )
+        fresh = tuple(entry for entry in parameters if entry.rule is VALUE_HEAD and not _has_value_head(loader))
         filled = {entry: parameter for entry, parameter in parameters.items() if entry not in fresh}
         _check(loader, body, filled)
         for entry, parameter in filled.items():
@@ -147,13 +143,12 @@ def _has_value_head(loader: _Loader) -> bool:
 
 
 def _check(loader: _Loader, body: Sequence[Entry], filled: dict[Entry, torch.nn.Parameter]) -> None:
-    """Check the whole folder on every rank, so that all ranks fail alike, then what is ours."""
-    padded = {p.shape[0] * loader.tp for entry, p in filled.items() if entry.rule.cut == "vocab"}
-    padded_vocab = max(padded, default=None)
-    for entry in dict.fromkeys([*body, *filled]):
-        loader.check_shapes(entry, padded_vocab)
+    """Check what is ours of the model, then the whole folder on every rank, so that all ranks fail alike."""
     for entry, parameter in filled.items():
         loader.check_parameter(entry, parameter)
+    padded = {p.shape[0] * loader.tp for entry, p in filled.items() if entry.rule.cut == "vocab"}
+    for entry in dict.fromkeys([*body, *filled]):
+        loader.check_shapes(entry, max(padded, default=None))
 
 
 @torch.no_grad()

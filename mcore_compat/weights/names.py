@@ -84,9 +84,7 @@ class Entry:
     @property
     def hf(self) -> tuple[str, ...]:
         """Full Hugging Face names."""
-        return tuple(
-            f"model.layers.{self.layer}.{name}" if self.rule.layer else name for name in self.rule.hf
-        )
+        return tuple(f"model.layers.{self.layer}.{name}" if self.rule.layer else name for name in self.rule.hf)
 
     @property
     def megatron(self) -> str:
@@ -154,6 +152,4 @@ def check_tensor_parallel(architecture: Architecture, tp: int) -> None:
         ("feed-forward columns", architecture.ffn_hidden_size),
     ):
         if size % tp:
-            raise ConfigError(
-                f"tensor-parallel size {tp} does not divide {size} {what}", hint="choose a smaller one"
-            )
+            raise ConfigError(f"tensor-parallel size {tp} does not divide {size} {what}", hint="choose a smaller one")

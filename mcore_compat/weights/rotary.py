@@ -25,11 +25,7 @@ def inverse_frequencies(architecture: Architecture) -> torch.Tensor:
     if scaling is None:
         return frequencies
     numbers = {key: float(value) for key, value in scaling.items() if key != "rope_type"}
-    return (
-        frequencies / numbers["factor"]
-        if scaling["rope_type"] == "linear"
-        else _llama3(frequencies, **numbers)
-    )
+    return frequencies / numbers["factor"] if scaling["rope_type"] == "linear" else _llama3(frequencies, **numbers)
 
 
 def _llama3(

@@ -86,9 +86,7 @@ def exported_config(source: Mapping[str, Any], state: Mapping[str, torch.Tensor]
     """Return the source's configuration with the dtype (and for a value model the head) of the weights."""
     dtype = str(next(iter(state.values())).dtype).removeprefix("torch.")
     key = "dtype" if "dtype" in source else "torch_dtype"
-    config = {name: value for name, value in source.items() if name not in ("dtype", "torch_dtype")} | {
-        key: dtype
-    }
+    config = {name: value for name, value in source.items() if name not in ("dtype", "torch_dtype")} | {key: dtype}
     if VALUE_HEAD.hf[0] not in state:
         return config
     body = {"llama": "Llama", "qwen2": "Qwen2", "qwen3": "Qwen3"}[config["model_type"]]

@@ -109,9 +109,7 @@ def test_one_rank_speaks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rank: 
 
 @pytest.mark.parametrize("arguments", [["--help"], ["--version"]])
 def test_help_and_version_import_no_command(arguments: list[str]) -> None:
-    done = subprocess.run(
-        [sys.executable, "-c", LOADED, *arguments], capture_output=True, text=True, check=True
-    )
+    done = subprocess.run([sys.executable, "-c", LOADED, *arguments], capture_output=True, text=True, check=True)
     assert "mcore-compat" in done.stdout
     assert done.stderr.strip() == ""
 

@@ -27,9 +27,7 @@ WHERE = "import megatron; print(list(megatron.__path__)[0])"
 
 def matrix(*arguments: str, cwd: Path, **environment: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "mcore_compat", "matrix", *arguments]
-    return subprocess.run(
-        command, cwd=cwd, env=os.environ | environment, capture_output=True, text=True, check=False
-    )
+    return subprocess.run(command, cwd=cwd, env=os.environ | environment, capture_output=True, text=True, check=False)
 
 
 def test_command_sees_the_release_first(release: str, tmp_path: Path) -> None:
@@ -46,9 +44,7 @@ def test_exit_status_and_arguments_are_the_commands(tmp_path: Path) -> None:
 
 def test_pythonpath_of_the_caller_stays(tmp_path: Path) -> None:
     program = "import os; print(os.environ['PYTHONPATH'])"
-    done = matrix(
-        "exec", "0.4.0", "--", sys.executable, "-c", program, cwd=tmp_path, PYTHONPATH=str(tmp_path)
-    )
+    done = matrix("exec", "0.4.0", "--", sys.executable, "-c", program, cwd=tmp_path, PYTHONPATH=str(tmp_path))
     assert done.stdout.strip() == f"{overlay('0.4.0')}{os.pathsep}{tmp_path}"
 
 
@@ -86,9 +82,7 @@ def test_regular_package_on_the_path_is_refused(tmp_path: Path) -> None:
 
 def test_list_names_every_release() -> None:
     result = CliRunner().invoke(app, ["matrix", "list", "--json"])
-    assert [row["version"] for row in json.loads(result.stdout)["releases"]] == [
-        row.version for row in releases()
-    ]
+    assert [row["version"] for row in json.loads(result.stdout)["releases"]] == [row.version for row in releases()]
     assert "0.19.2" in CliRunner().invoke(app, ["matrix", "list"]).stdout
 
 
@@ -138,9 +132,7 @@ def test_offline_is_a_clear_error(tmp_path: Path, shelf: Path) -> None:
     assert list((tmp_path / "overlays").iterdir()) == []
 
 
-@pytest.mark.skipif(
-    platform.machine() not in ("x86_64", "AMD64"), reason="the table holds sums of x86_64 wheels"
-)
+@pytest.mark.skipif(platform.machine() not in ("x86_64", "AMD64"), reason="the table holds sums of x86_64 wheels")
 def test_other_wheel_than_the_tables_is_refused(tmp_path: Path, shelf: Path) -> None:
     write_wheel(shelf, "0.4.0")
     with pytest.raises(EnvironmentMismatch, match=f"expected {row_of('0.4.0').sha256}"):

@@ -7,6 +7,7 @@ import tempfile
 from functools import lru_cache
 from pathlib import Path
 
+from mcore_compat.rl.config_load import load_config
 from mcore_compat.rl.metrics import as_markdown
 from tests.launch import launch
 from tests.releases import DEFAULT_RELEASES
@@ -20,9 +21,8 @@ def _between(marker: str) -> str:
     return text[text.index(start) + len(start) : text.index(end)]
 
 
-def _example() -> str:
-    text = README.read_text(encoding="utf-8")
-    found = re.search(r"<!-- example -->\n```python\n(.*?)```", text, re.DOTALL)
+def _block(marker: str) -> str:
+    found = re.search(rf"<!-- {marker} -->\n```\w+\n(.*?)```", README.read_text(encoding="utf-8"), re.DOTALL)
     assert found
     return found[1]
 
@@ -35,11 +35,20 @@ def test_release_table_names_the_releases_that_are_tested() -> None:
     assert tuple(re.findall(r"^\| (\d[\d.]+) \|", _between("releases"), re.MULTILINE)) == DEFAULT_RELEASES
 
 
+def test_settings_and_overrides_are_known(tmp_path: Path) -> None:
+    file = tmp_path / "config.yaml"
+    file.write_text(_block("settings"), encoding="utf-8")
+    overrides = re.findall(r"^ +(actor_rollout_ref\S+=\d+)", README.read_text(encoding="utf-8"), re.MULTILINE)
+    config = load_config(file, overrides, world_size=4)
+    megatron = config.actor_rollout_ref.actor.megatron
+    assert (megatron.tensor_model_parallel_size, megatron.pipeline_model_parallel_size) == (2, 2)
+
+
 @lru_cache
 def _printed(release: str) -> str:
     with tempfile.TemporaryDirectory() as folder:
         program = Path(folder, "example.py")
-        program.write_text(_example(), encoding="utf-8")
+        program.write_text(_block("example"), encoding="utf-8")
         [outcome] = launch(program, release=release)
     assert outcome.returncode == 0, str(outcome)
     return outcome.stdout

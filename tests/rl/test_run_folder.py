@@ -65,9 +65,14 @@ def test_a_run_that_did_no_step_draws_nothing(tmp_path: Path, config: Config) ->
     assert [item.name for item in tmp_path.iterdir()] == ["config.yaml"]
 
 
-def test_a_folder_with_results_is_refused_and_the_next_free_one_named(tmp_path: Path, config: Config) -> None:
-    written(tmp_path / "run", config)
-    written(tmp_path / "run-2", config)
+def taken(folder: Path) -> None:
+    folder.mkdir(parents=True)
+    (folder / "metrics.jsonl").write_text("{}\n")
+
+
+def test_a_folder_with_results_is_refused_and_the_next_free_one_named(tmp_path: Path) -> None:
+    taken(tmp_path / "run")
+    taken(tmp_path / "run-2")
     with pytest.raises(ConfigError, match=r"run-3"):
         choose_folder(str(tmp_path / "run"), "ppo")
 
@@ -77,14 +82,12 @@ def test_what_a_failed_start_left_is_used_again(tmp_path: Path, config: Config) 
     assert choose_folder(str(tmp_path / "run"), "ppo") == tmp_path / "run"
 
 
-def test_without_a_wish_runs_are_numbered(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, config: Config
-) -> None:
+def test_without_a_wish_runs_are_numbered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     chosen = []
     for _ in range(3):
         chosen.append(choose_folder(None, "ppo"))
-        written(chosen[-1], config)
+        taken(chosen[-1])
     assert chosen == [Path("runs/ppo"), Path("runs/ppo-2"), Path("runs/ppo-3")]
 
 

@@ -66,11 +66,10 @@ def reward(folder: Path, body: str) -> str:
     return f"custom_reward_function.path={file}"
 
 
-def learned(steps: Report | Mapping[str, float]) -> Any:
-    assert isinstance(steps, Report)
+def learned(report: Report) -> list[dict[str, float]]:
     return [
         {name: value for name, value in step.items() if not name.startswith(("timing_s", "perf"))}
-        for step in steps.steps
+        for step in report.steps
     ]
 
 
@@ -142,7 +141,8 @@ def test_epochs_give_the_number_of_steps(start: Path, tmp_path: Path) -> None:
 
 
 def test_only_the_critic_learns_during_its_warm_up(start: Path, tmp_path: Path) -> None:
-    report = run(start, tmp_path, "trainer.critic_warmup=2")
+    longer = reward(tmp_path, "return float(len(solution_str))")
+    report = run(start, tmp_path / "run", "trainer.critic_warmup=2", longer)
     assert [step["actor/param_change"] > 0 for step in report.steps] == [False, False, True]
     assert all(step["critic/grad_norm"] > 0 for step in report.steps)
 
@@ -151,8 +151,9 @@ def test_an_adaptive_weight_of_the_kl_in_the_reward_moves(start: Path, tmp_path:
     overrides = [
         "algorithm.use_kl_in_reward=true",
         "algorithm.kl_ctrl={type: adaptive, kl_coef: 0.1, target_kl: 1.0e-6, horizon: 100}",
+        reward(tmp_path, "return float(len(solution_str))"),
     ]
-    report = run(start, tmp_path, *overrides)
+    report = run(start, tmp_path / "run", *overrides)
     coefficients = [step["critic/kl_coeff"] for step in report.steps]
     assert coefficients[0] == 0.1
     assert coefficients[2] > coefficients[1]
@@ -197,7 +198,7 @@ def test_bad_input_is_found_before_the_run_folder_is_made(start: Path, tmp_path:
 
 
 def test_tokens_that_the_model_does_not_have_are_refused(start: Path, tmp_path: Path) -> None:
-    with pytest.raises(DataError, match="token 13.*only 5 tokens"):
+    with pytest.raises(DataError, match=r"token 13.*only 5 tokens"):
         run(start, tmp_path / "run", backend=TorchBackend(5))
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -109,7 +110,7 @@ class TorchModel:
         for part in _split(batch, micro_batch_size):
             term = loss(self.module(part["tokens"]), part)
             term.sum.backward()
-            terms.append(term._replace(sum=term.sum.detach()))
+            terms.append(replace(term, sum=term.sum.detach()))
         count = sum(float(term.count) for term in terms)
         for parameter in self.module.parameters():
             parameter.grad.div_(count)

@@ -40,6 +40,22 @@ def another_device() -> dict[str, Any]:
     return {"same": first is again is runtime.report(), "device": str(device()), "host": is_host()}
 
 
+def old_checkout() -> dict[str, Any]:
+    """Import what a checkout with ``megatron/__init__.py`` runs."""
+    report = runtime.prepare("cpu")
+    megatron = importlib.import_module("megatron")
+    optimizer = importlib.import_module("megatron.optimizer")
+    try:
+        megatron.get_args_path("somewhere")
+    except McoreCompatError as error:
+        refusal = str(error)
+    return {
+        "Adam": optimizer.Adam.__module__,
+        "refusal": refusal,
+        "stand-ins": [action.name for action in report.actions if action.kind == "stand-in"],
+    }
+
+
 def round_trip() -> dict[str, Any]:
     """Which names of torch differ, after ``prepare()`` and after ``restore()``."""
     import torch

@@ -68,7 +68,7 @@ def test_averaging_in_the_collective_equals_scaling_before_it(release: str) -> N
 
 @pytest.mark.releases("0.5.0", "0.9.0", "0.10.0", "0.13.1", "0.16.1", "0.19.2")
 def test_experts_route_without_transformer_engine(release: str) -> None:
-    ((found,),) = train(release, *texts({"moe": True}))
+    ((found,),) = train(release, *texts({"moe": True, "llama": True}))
     losses = values(found["losses"])
     assert all(math.isfinite(value) for value in values(found["norms"]))
     assert losses[0] == pytest.approx(math.log(64), abs=0.5)

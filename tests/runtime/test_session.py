@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 
-from tests.launch import run_ranks
+from mcore_compat.runtime import Action, Report
+from tests.launch import ROOT, run_ranks
 
 GPT = ("megatron.core.models.gpt", "megatron.core.models.gpt.gpt_layer_specs")
 
 
 def run(program: str, *args: object, release: str | None, **options: Any) -> Any:
     return run_ranks(f"tests.runtime.programs:{program}", *args, release=release, **options)[0]
+
+
+def in_front(folder: Path) -> dict[str, str]:
+    return {"PYTHONPATH": os.pathsep.join([str(folder), str(ROOT)])}
 
 
 def test_importing_the_runtime_loads_neither_torch_nor_megatron() -> None:
@@ -39,9 +45,35 @@ def test_a_missing_package_is_named_with_its_importer(tmp_path: Path) -> None:
     core = tmp_path / "megatron" / "core"
     core.mkdir(parents=True)
     (core / "__init__.py").write_text("import torch\nfrom no_such_package import thing\n")
-    found = run("refused", "cpu", release=None, env={"PYTHONPATH": str(tmp_path)})
+    found = run("refused", "cpu", release=None, env=in_front(tmp_path))
     assert found["error"] == "EnvironmentMismatch"
     assert "no_such_package; megatron.core imports" in found["text"]
+
+
+def test_an_old_checkout_without_its_neighbours_imports(tmp_path: Path) -> None:
+    files = {
+        "__init__.py": "import six\nfrom tools.retro.utils import get_args_path\nassert six.PY3\n",
+        "core/__init__.py": "",
+        "optimizer/__init__.py": "from apex.optimizers import FusedAdam as Adam\n",
+    }
+    for name, text in files.items():
+        path = tmp_path / "megatron" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    found = run("old_checkout", release=None, env=in_front(tmp_path))
+    assert found["Adam"] == "mcore_compat.runtime.optimizers"
+    assert found["refusal"].startswith("get_args_path needs the tools folder")
+    assert found["stand-ins"] == ["apex", "six", "tools"]
+
+
+def test_a_report_is_readable() -> None:
+    host = [Action("host", f"torch.cuda.f{number}", "no device") for number in range(5)]
+    report = Report("cpu", (Action("stand-in", "apex", "absent"), *host))
+    assert str(report).splitlines() == [
+        "device: cpu",
+        "stand-in  apex: absent",
+        "host      torch.cuda.f0, torch.cuda.f1, torch.cuda.f2 and 2 more: no device",
+    ]
 
 
 def test_preparing_again_is_a_no_op() -> None:

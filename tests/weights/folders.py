@@ -61,11 +61,7 @@ def stored(folder: Path, dropped: Iterable[str] = ()) -> dict[str, torch.Tensor]
     """Return the tensors of a folder with one weight file."""
     from safetensors.torch import load_file
 
-    return {
-        name: tensor
-        for name, tensor in load_file(folder / "model.safetensors").items()
-        if name not in dropped
-    }
+    return {name: tensor for name, tensor in load_file(folder / "model.safetensors").items() if name not in dropped}
 
 
 def _model(kind: str) -> Any:

@@ -112,9 +112,7 @@ def _attempt(folder: Path, out: Path, groups: mcore_compat.Groups) -> str:
         noise(chunks)
         storages = [parameter.data_ptr() for parameter in chunks[0].parameters()]
         report = mcore_compat.load_hf(folder, chunks, groups)
-        assert storages == [parameter.data_ptr() for parameter in chunks[0].parameters()], (
-            "a parameter was rebound"
-        )
+        assert storages == [parameter.data_ptr() for parameter in chunks[0].parameters()], "a parameter was rebound"
         assert not report.newly_initialized
         assert not report.unexpected
         logits = forward(chunks[0], some_tokens(architecture.vocab_size))
@@ -139,9 +137,7 @@ def _stream(folder: Path, groups: mcore_compat.Groups) -> dict[str, Any]:
         "unexpected": report.unexpected,
         "digests": [(name, list(tensor.shape), digest(tensor)) for name, tensor in pairs],
         "padding": _padding(chunks[0]),
-        "left over": [
-            name for chunk in chunks for name, p in chunk.named_parameters() if bool((p == NOISE).any())
-        ],
+        "left over": [name for chunk in chunks for name, p in chunk.named_parameters() if bool((p == NOISE).any())],
     }
 
 

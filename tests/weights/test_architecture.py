@@ -122,9 +122,7 @@ def test_a_missing_folder_or_file_is_named(tmp_path: Path) -> None:
 
 
 def test_config_fields_ask_old_releases_for_nothing_that_is_off(folders: dict[str, Path]) -> None:
-    llama, qwen2, qwen3 = (
-        read_architecture(folders[kind]).config_fields() for kind in ("llama3", "qwen2", "qwen3")
-    )
+    llama, qwen2, qwen3 = (read_architecture(folders[kind]).config_fields() for kind in ("llama3", "qwen2", "qwen3"))
     assert not {"add_qkv_bias", "qk_layernorm"} & llama.keys()
     assert qwen2["add_qkv_bias"] is True
     assert qwen3["qk_layernorm"] is True

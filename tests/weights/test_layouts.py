@@ -37,9 +37,7 @@ def check(ranks: Ranks, folders: dict[str, Path]) -> None:
     for kind in ranks[0]:
         first = ranks[0][kind]["digests"]
         assert all(rank[kind]["digests"] == first for rank in ranks), "ranks differ"
-        expected = {
-            name: [list(tensor.shape), digest(tensor)] for name, tensor in stored(folders[kind]).items()
-        }
+        expected = {name: [list(tensor.shape), digest(tensor)] for name, tensor in stored(folders[kind]).items()}
         assert {name: [shape, sha] for name, shape, sha in first} == expected
         assert len(first) == len(expected)
         assert all(not (rank[kind]["unexpected"] or rank[kind]["left over"]) for rank in ranks)

@@ -46,9 +46,7 @@ def results(sources: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) 
     def run(release: str) -> tuple[dict[str, str], Path]:
         out = tmp_path_factory.mktemp(f"exports-{release}")
         named = {kind: str(folder) for kind, folder in sources.items()}
-        return run_ranks("tests.weights.programs:logits_and_exports", named, str(out), release=release)[
-            0
-        ], out
+        return run_ranks("tests.weights.programs:logits_and_exports", named, str(out), release=release)[0], out
 
     return run
 
@@ -84,9 +82,7 @@ def test_logits_equal_transformers(
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_export_then_load_is_the_identity(
-    folders: dict[str, Path], results: Results, release: str, kind: str
-) -> None:
+def test_export_then_load_is_the_identity(folders: dict[str, Path], results: Results, release: str, kind: str) -> None:
     errors, out = results(release)
     if not expressible(kind, release):
         assert not (out / kind).exists()
@@ -105,7 +101,5 @@ def test_a_pretrained_model_is_exported_with_its_tokenizer(
 ) -> None:
     folder = shared_path(f"data/{PRETRAINED}")
     export = results(release)[1] / PRETRAINED
-    assert {path.name for path in folder.iterdir()} == {path.name for path in export.iterdir()} - {
-        "logits.pt"
-    }
+    assert {path.name for path in folder.iterdir()} == {path.name for path in export.iterdir()} - {"logits.pt"}
     assert torch.equal(expected_logits(export, some_tokens(512)), reference(PRETRAINED))

@@ -19,7 +19,7 @@ from tests.weights.folders import stored
 Weights = dict[str, torch.Tensor]
 Q_PROJ = "model.layers.3.self_attn.q_proj.weight"
 EMBEDDING = "model.embed_tokens.weight"
-ROWS = 96
+ROWS = 104
 # Nothing here depends on the release.
 RELEASE = None
 
@@ -61,7 +61,7 @@ def damaged(folders: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) 
 
 @pytest.fixture(scope="module")
 def refused(folders: dict[str, Path], damaged: dict[str, str]) -> tuple[dict[str, str], bool]:
-    """What one process says to every damaged folder and to folders of other models; whether it changed nothing."""
+    """What one process says to each damaged folder and to other models; whether it changed nothing."""
     others = {kind: str(folders[kind]) for kind in ("llama2", "qwen2", "qwen3")}
     arguments = (str(folders["llama3"]), {**damaged, **others}, [ROWS], {})
     messages, unchanged = run_ranks("tests.weights.programs:refusals", *arguments, release=RELEASE)[0][0]
@@ -100,9 +100,7 @@ def test_vocabulary_rows(folders: dict[str, Path], tmp_path: Path) -> None:
     assert "has 64 rows, the folder's vocabulary 90" in too_few[0]["it"]
 
 
-def test_every_stage_refuses_a_tensor_of_another_stage(
-    folders: dict[str, Path], damaged: dict[str, str]
-) -> None:
+def test_every_stage_refuses_a_tensor_of_another_stage(folders: dict[str, Path], damaged: dict[str, str]) -> None:
     only = {name: damaged[name] for name in ("absent tensor", "wrong shape")}
     arguments = (str(folders["llama3"]), only, [ROWS], {"pp": 2})
     ranks = run_ranks("tests.weights.programs:refusals", *arguments, release=RELEASE, nproc=2)
@@ -110,9 +108,7 @@ def test_every_stage_refuses_a_tensor_of_another_stage(
     assert all(message.startswith("WeightsError: ") for message in ranks[0][0][0].values())
 
 
-@pytest.mark.parametrize(
-    ("tp", "what"), [(3, "4 attention heads"), (4, "2 key-value heads"), (8, "4 attention heads")]
-)
+@pytest.mark.parametrize(("tp", "what"), [(3, "4 attention heads"), (4, "2 key-value heads"), (8, "4 attention heads")])
 def test_tensor_parallelism_that_cuts_a_head(folders: dict[str, Path], tp: int, what: str) -> None:
     with pytest.raises(ConfigError, match=f"tensor-parallel size {tp} does not divide {what}"):
         check_tensor_parallel(read_architecture(folders["llama3"]), tp)

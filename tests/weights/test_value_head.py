@@ -32,17 +32,13 @@ def check(ranks: Ranks, source: Path, out: Path) -> None:
     assert all(torch.equal(critic[name], body[name]) for name in body)
 
 
-def test_transformers_computes_the_same_values(
-    folders: dict[str, Path], tmp_path: Path, release: str
-) -> None:
+def test_transformers_computes_the_same_values(folders: dict[str, Path], tmp_path: Path, release: str) -> None:
     from transformers import AutoModelForTokenClassification
 
     source, out = folders["llama3"], tmp_path / "critic"
     ranks = run(source, out, {}, release)
     check(ranks, source, out)
-    model = AutoModelForTokenClassification.from_pretrained(
-        out, dtype=torch.float32, attn_implementation="eager"
-    )
+    model = AutoModelForTokenClassification.from_pretrained(out, dtype=torch.float32, attn_implementation="eager")
     assert type(model).__name__ == "LlamaForTokenClassification"
     with torch.no_grad():
         expected = model.eval()(some_tokens(90)).logits
@@ -53,9 +49,7 @@ def test_transformers_computes_the_same_values(
 
 @pytest.mark.releases("0.4.0", "0.6.0", "0.19.2")
 @pytest.mark.parametrize("layout", ["tp", "pp"])
-def test_the_head_survives_every_layout(
-    folders: dict[str, Path], tmp_path: Path, release: str, layout: str
-) -> None:
+def test_the_head_survives_every_layout(folders: dict[str, Path], tmp_path: Path, release: str, layout: str) -> None:
     source, out = folders["llama3"], tmp_path / "critic"
     check(run(source, out, {layout: 2}, release), source, out)
 

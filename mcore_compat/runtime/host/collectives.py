@@ -31,9 +31,7 @@ def _gloo(backend: Any) -> Any:
 
 def _averaging_all_reduce(original: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(original)
-    def all_reduce(
-        tensor: torch.Tensor, op: Any = dist.ReduceOp.SUM, group: Any = None, async_op: bool = False
-    ) -> Any:
+    def all_reduce(tensor: torch.Tensor, op: Any = dist.ReduceOp.SUM, group: Any = None, async_op: bool = False) -> Any:
         if op == dist.ReduceOp.AVG:
             tensor.div_(dist.get_world_size(group))
             op = dist.ReduceOp.SUM
@@ -64,10 +62,7 @@ def patches() -> list[Patch]:
     gloo = "gloo is the CPU's backend"
     average = "gloo has no average"
     return [
-        *(
-            Patch(dist, name, _group_maker(getattr(dist, name)), gloo)
-            for name in ("init_process_group", "new_group")
-        ),
+        *(Patch(dist, name, _group_maker(getattr(dist, name)), gloo) for name in ("init_process_group", "new_group")),
         Patch(dist, "all_reduce", _averaging_all_reduce(dist.all_reduce), average),
         *(
             Patch(dist, name, _averaging_reduce_scatter(getattr(dist, name)), average)

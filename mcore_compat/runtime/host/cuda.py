@@ -17,9 +17,7 @@ Device = int | str | torch.device | None
 class Event:
     """A point in time; work on the host is done when the call returns."""
 
-    def __init__(
-        self, enable_timing: bool = False, blocking: bool = False, interprocess: bool = False
-    ) -> None:
+    def __init__(self, enable_timing: bool = False, blocking: bool = False, interprocess: bool = False) -> None:
         self._seconds = time.perf_counter()
 
     def record(self, stream: Stream | None = None) -> None:
@@ -47,7 +45,7 @@ class Stream:
     cuda_stream = 0
     device = torch.device("cpu")
 
-    def __init__(self, device: Device = None, priority: int = 0, **ids: int) -> None:
+    def __init__(self, device: Device = None, priority: int = 0) -> None:
         self.priority = priority
 
     def record_event(self, event: Event | None = None) -> Event:

@@ -60,11 +60,7 @@ def _pin_memory(self: torch.Tensor, device: Any = None) -> torch.Tensor:
 def _loader(original: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(original)
     def load(f: Any, map_location: Any = None, *args: Any, **kwargs: Any) -> Any:
-        place = (
-            map_location
-            if callable(map_location) or isinstance(map_location, dict)
-            else on_host(map_location)
-        )
+        place = map_location if callable(map_location) or isinstance(map_location, dict) else on_host(map_location)
         return original(f, place or CPU, *args, **kwargs)
 
     return load
@@ -100,9 +96,7 @@ def _factories() -> dict[str, Callable[..., Any]]:
     constructors = _device_constructors()
     named = ((name, value) for name, value in vars(torch).items() if callable(value))
     return {
-        name: _maker(value)
-        for name, value in named
-        if _hashable(value) and value in constructors and name != "load"
+        name: _maker(value) for name, value in named if _hashable(value) and value in constructors and name != "load"
     }
 
 

@@ -30,9 +30,7 @@ def multi_tensor_l2norm(
     return torch.linalg.vector_norm(norms).reshape(1), norms if per_tensor else None
 
 
-def multi_tensor_scale(
-    chunk_size: int, overflow: torch.Tensor, lists: list[list[torch.Tensor]], scale: float
-) -> None:
+def multi_tensor_scale(chunk_size: int, overflow: torch.Tensor, lists: list[list[torch.Tensor]], scale: float) -> None:
     """Write ``scale`` times the first list into the second, which may be the same tensors."""
     import torch
 

@@ -153,6 +153,4 @@ _FIRST_WITH: Mapping[str, str] = {
     """,
 }
 
-FIRST_RELEASE: Mapping[str, str] = {
-    name: release for release, names in _FIRST_WITH.items() for name in names.split()
-}
+FIRST_RELEASE: Mapping[str, str] = {name: release for release, names in _FIRST_WITH.items() for name in names.split()}

@@ -16,16 +16,12 @@ from mcore_compat.seams.data_parallel import WrapChunk, seam
 from mcore_compat.seams.data_parallel._config import ddp_config
 
 
-@seam.variant(
-    "config_only", since="0.8.0", shape=Shape(accepts={"ddp_config"}, lacks={"data_parallel_group"})
-)
+@seam.variant("config_only", since="0.8.0", shape=Shape(accepts={"ddp_config"}, lacks={"data_parallel_group"}))
 def bind() -> WrapChunk:
     """Bind upstream's class."""
     from megatron.core.distributed import DistributedDataParallel
 
     def wrap(chunk: Any, config: Any, settings: DataParallelSettings, disable_bucketing: bool) -> Any:
-        return DistributedDataParallel(
-            config, ddp_config(settings), chunk, disable_bucketing=disable_bucketing
-        )
+        return DistributedDataParallel(config, ddp_config(settings), chunk, disable_bucketing=disable_bucketing)
 
     return wrap

@@ -27,9 +27,7 @@ def bind() -> ExpertGroups:
 
     def expert_groups() -> tuple[ProcessGroup, ProcessGroup]:
         block = dist.get_process_group_ranks(state.get_tensor_and_expert_parallel_group())
-        mine = tuple(
-            block[state.get_tensor_model_parallel_rank() :: state.get_tensor_model_parallel_world_size()]
-        )
+        mine = tuple(block[state.get_tensor_model_parallel_rank() :: state.get_tensor_model_parallel_world_size()])
         every: list[tuple[int, ...]] = [()] * dist.get_world_size()
         dist.all_gather_object(every, mine)
         made = {ranks: dist.new_group(list(ranks)) for ranks in sorted(set(every))}

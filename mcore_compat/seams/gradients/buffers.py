@@ -15,9 +15,7 @@ if TYPE_CHECKING:
     import torch
 
 
-@seam.variant(
-    "buffers", since="0.6.0", shape=Shape(undefined={"megatron.core.distributed.grad_buffer:GradBuffer"})
-)
+@seam.variant("buffers", since="0.6.0", shape=Shape(undefined={"megatron.core.distributed.grad_buffer:GradBuffer"}))
 def bind() -> GradientStorage:
     """Bind the wrapper's attributes."""
 

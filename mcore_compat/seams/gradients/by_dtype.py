@@ -16,9 +16,7 @@ if TYPE_CHECKING:
     import torch
 
 
-@seam.variant(
-    "by_dtype", since="0.4.0", shape=Shape(defines={"megatron.core.distributed.grad_buffer:GradBuffer"})
-)
+@seam.variant("by_dtype", since="0.4.0", shape=Shape(defines={"megatron.core.distributed.grad_buffer:GradBuffer"}))
 def bind() -> GradientStorage:
     """Bind the wrapper's attributes."""
 

@@ -10,9 +10,7 @@ from mcore_compat.seams._registry import Shape
 from mcore_compat.seams.loss_scale import _CALC_LOSS, _DATA_PARALLEL_ONLY, _MULTIPLIES, LossFactor, seam
 
 
-@seam.variant(
-    "plain", since="0.4.0", shape=Shape(undefined={_CALC_LOSS}, omits={_MULTIPLIES, _DATA_PARALLEL_ONLY})
-)
+@seam.variant("plain", since="0.4.0", shape=Shape(undefined={_CALC_LOSS}, omits={_MULTIPLIES, _DATA_PARALLEL_ONLY}))
 def bind() -> LossFactor:
     """Nothing to undo."""
     return lambda context_parallel: 1.0

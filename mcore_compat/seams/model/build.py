@@ -77,8 +77,7 @@ def _accepted_flags(provider: Provider, flags: dict[str, Any]) -> dict[str, Any]
         )
         if required and parameter.name not in flags:
             raise ConfigError(
-                f"the model provider requires {parameter.name!r}, which is not passed; it can take "
-                f"{', '.join(flags)}",
+                f"the model provider requires {parameter.name!r}, which is not passed; it can take {', '.join(flags)}",
                 hint=f"give {parameter.name!r} a default, or bind it with functools.partial",
             )
     if any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters):

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import copy
 import os
-from contextlib import nullcontext
+from collections.abc import Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from mcore_compat.contracts import Head
@@ -12,13 +13,10 @@ from mcore_compat.errors import ConfigError
 from mcore_compat.runtime.device import device
 from mcore_compat.seams.keywords import supported
 from mcore_compat.seams.model.build import build_model
-from mcore_compat.seams.model.layer_spec import SpecKind, layer_spec, torch_final_norm, uses_te
+from mcore_compat.seams.model.layer_spec import SpecKind, final_norm, layer_spec
 
 if TYPE_CHECKING:
     import torch
-
-# The constructor exports the attention backend and asserts that nobody did before, so a second model would fail.
-_BACKEND_SWITCHES = ("NVTE_FLASH_ATTN", "NVTE_FUSED_ATTN", "NVTE_UNFUSED_ATTN")
 
 
 def gpt_model(
@@ -48,8 +46,7 @@ def gpt_model(
         position_embedding_type: ``rope`` or ``learned_absolute``.
         rotary_base: Base period of the rotary embedding.
         rotary_percent: Rotated fraction of each head.
-        inverse_frequencies: fp32 [rotary dim / 2], replaces what upstream computes; expresses any rope scaling on any
-            release.
+        inverse_frequencies: fp32 [rotary dim / 2], instead of upstream's; so any rope scaling works on any release.
         spec: ``auto``, ``local``, ``te``, or a ``ModuleSpec`` of your own.
         **keywords: Further keywords of ``GPTModel`` under their newest names.
 
@@ -57,43 +54,51 @@ def gpt_model(
         ConfigError: A combination that Megatron refuses.
         FeatureUnavailable: A keyword that this release does not have.
     """
+    config = copy.deepcopy(config)
+    _check_divisible(config, vocab_size)
+    _forget_attention_backend()
+    wanted = {
+        "vocab_size": vocab_size,
+        "max_sequence_length": max_sequence_length,
+        "share_embeddings_and_output_weights": share_embeddings and head == "lm",
+        "position_embedding_type": position_embedding_type,
+        "rotary_percent": rotary_percent,
+        "rotary_base": rotary_base,
+        "transformer_layer_spec": layer_spec(config, spec),
+        **keywords,
+    }
+    with final_norm(spec):
+        return build_model(partial(_build, config, wanted, head, inverse_frequencies))
+
+
+def _build(
+    config: Any,
+    wanted: Mapping[str, Any],
+    head: Head,
+    inverse_frequencies: torch.Tensor | None,
+    pre_process: bool,
+    post_process: bool,
+    vp_stage: int | None,
+) -> Any:
     from megatron.core.models.gpt import GPTModel
 
     from mcore_compat.seams.model.value_head import ValueHead
 
-    config = copy.deepcopy(config)
-    local = isinstance(spec, str) and not uses_te(spec)  # type: ignore[arg-type]
-    layer = layer_spec(config, spec) if isinstance(spec, str) else spec  # type: ignore[arg-type]
+    stage = {"pre_process": pre_process, "post_process": post_process, "vp_stage": vp_stage}
+    # Releases without vp_stage read the chunk's number from parallel_state, where build_model has put it.
+    arguments = supported(GPTModel, {**wanted, **stage}, what="GPTModel", off={"vp_stage": vp_stage})
+    model = GPTModel(config=config, parallel_output=True, **arguments)
+    if inverse_frequencies is not None:
+        model.rotary_pos_emb.inv_freq = inverse_frequencies.to(device())
+    if head == "value" and post_process:
+        model.output_layer = ValueHead(config)
+    return model
 
-    def provider(pre_process: bool, post_process: bool, vp_stage: int | None) -> Any:
-        optional = supported(
-            GPTModel.__init__, {"vp_stage": vp_stage, **keywords}, what="GPTModel", off={"vp_stage": vp_stage}
-        )
-        model = GPTModel(
-            config=config,
-            transformer_layer_spec=layer,
-            vocab_size=vocab_size,
-            max_sequence_length=max_sequence_length,
-            pre_process=pre_process,
-            post_process=post_process,
-            parallel_output=True,
-            share_embeddings_and_output_weights=share_embeddings and head == "lm",
-            position_embedding_type=position_embedding_type,
-            rotary_percent=rotary_percent,
-            rotary_base=rotary_base,
-            **optional,
-        )
-        if inverse_frequencies is not None:
-            model.rotary_pos_emb.inv_freq = inverse_frequencies.to(device())
-        if head == "value" and post_process:
-            model.output_layer = ValueHead(config)
-        return model
 
-    for switch in _BACKEND_SWITCHES:
+def _forget_attention_backend() -> None:
+    """The constructor exports the attention backend and asserts that nobody did before: a second model would fail."""
+    for switch in ("NVTE_FLASH_ATTN", "NVTE_FUSED_ATTN", "NVTE_UNFUSED_ATTN"):
         os.environ.pop(switch, None)
-    _check_divisible(config, vocab_size)
-    with torch_final_norm() if local else nullcontext():
-        return build_model(provider)
 
 
 def _check_divisible(config: Any, vocab_size: int) -> None:

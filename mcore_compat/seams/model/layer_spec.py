@@ -17,19 +17,21 @@ _LAYER_NORMS = ("input_layernorm", "pre_mlp_layernorm")
 _QK_NORMS = ("q_layernorm", "k_layernorm")
 
 
-def layer_spec(config: Any, kind: SpecKind) -> Any:
+def layer_spec(config: Any, kind: SpecKind | Any) -> Any:
     """This release's specification of a decoder layer.
 
     Args:
         config: ``TransformerConfig``; experts, QK norm and normalisation are read from it.
         kind: ``local``: Megatron's own modules, norms of torch. ``te``: Transformer Engine. ``auto``: ``te`` on a GPU
-            where Transformer Engine is installed, ``local`` elsewhere.
+            where Transformer Engine is installed, ``local`` elsewhere. Anything else is a specification already.
 
     Raises:
         ConfigError: ``te`` without Transformer Engine.
         FeatureUnavailable: This release's specification lacks something that the config asks for.
     """
-    if uses_te(kind):
+    if not isinstance(kind, str):
+        return kind
+    if _uses_te(kind):
         from megatron.core.models.gpt.gpt_layer_specs import get_gpt_layer_with_transformer_engine_spec
 
         return get_gpt_layer_with_transformer_engine_spec(
@@ -42,30 +44,28 @@ def layer_spec(config: Any, kind: SpecKind) -> Any:
     return spec
 
 
-def uses_te(kind: SpecKind) -> bool:
-    """Whether ``kind`` means Transformer Engine here."""
+def _uses_te(kind: str) -> bool:
     available = _transformer_engine_installed()
     if kind == "te" and not available:
-        raise ConfigError(
-            "layer_spec='te' needs Transformer Engine, which is not installed", hint="use 'local'"
-        )
+        raise ConfigError("layer_spec='te' needs Transformer Engine, which is not installed", hint="use 'local'")
     return kind == "te" or (kind == "auto" and available and device().type == "cuda")
 
 
 def _transformer_engine_installed() -> bool:
     prepared = report()
-    stood_in = prepared is not None and any(
-        action.name == "transformer_engine" for action in prepared.actions
-    )
+    stood_in = prepared is not None and any(action.name == "transformer_engine" for action in prepared.actions)
     return not stood_in and importlib.util.find_spec("transformer_engine") is not None
 
 
 @contextmanager
-def torch_final_norm() -> Iterator[None]:
-    """While open, transformer blocks are built with our norm after the last layer.
+def final_norm(kind: SpecKind | Any) -> Iterator[None]:
+    """While open, transformer blocks get our norm after the last layer where the layers have ours.
 
     Upstream takes that class from a module global: ``TENorm`` up to 0.7, ``LayerNormImpl`` since.
     """
+    if not isinstance(kind, str) or _uses_te(kind):
+        yield
+        return
     from megatron.core.transformer import transformer_block
 
     from mcore_compat.runtime.norm import Norm

@@ -21,9 +21,7 @@ class ValueHead(torch.nn.Module):
         weight = torch.empty(1, config.hidden_size).normal_(0.0, config.init_method_std, generator=generator)
         self.weight = torch.nn.Parameter(weight.to(config.params_dtype))
 
-    def forward(
-        self, hidden: torch.Tensor, weight: object = None, **unused: object
-    ) -> tuple[torch.Tensor, None]:
+    def forward(self, hidden: torch.Tensor, weight: object = None, **unused: object) -> tuple[torch.Tensor, None]:
         """Compute values.
 
         Args:

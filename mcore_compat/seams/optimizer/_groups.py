@@ -63,9 +63,7 @@ def lr_groups(
         setattr(upstream, function, original)
 
 
-def split_by_lr(
-    group: dict[str, Any], settings: OptimizerSettings, chunks: Sequence[Any]
-) -> Iterator[dict[str, Any]]:
+def split_by_lr(group: dict[str, Any], settings: OptimizerSettings, chunks: Sequence[Any]) -> Iterator[dict[str, Any]]:
     """The group in two: the parameters whose rate is multiplied, and the others; empty halves are left out."""
     if settings.scale_lr_cond is None:
         yield group

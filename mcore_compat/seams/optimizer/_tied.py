@@ -54,8 +54,6 @@ def _copy(model: Any) -> torch.Tensor | None:
 def _digest(weight: torch.Tensor) -> int:
     import torch
 
-    bits = (
-        weight.detach().contiguous().view(torch.int32 if weight.element_size() == 4 else torch.int16).view(-1)
-    )
+    bits = weight.detach().contiguous().view(torch.int32 if weight.element_size() == 4 else torch.int16).view(-1)
     places = torch.arange(1, bits.numel() + 1, device=bits.device)
     return int((bits.long() * places).sum().item()) % (2**61)

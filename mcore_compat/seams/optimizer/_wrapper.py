@@ -34,9 +34,7 @@ class Optimizer:
         self.keeps_params_in_grad_buffer: bool = getattr(inner, "keeps_params_in_grad_buffer", False)
         self._chunks = chunks
         self.scales_loss = settings.precision == "fp16" or settings.loss_scale is not None
-        for (
-            group
-        ) in self.param_groups:  # upstream leaves this to its scheduler, and without one everything decays
+        for group in self.param_groups:  # upstream leaves this to its scheduler, and without one everything decays
             group["weight_decay"] = settings.weight_decay * group.get("wd_mult", 1.0)
         self.set_lr(settings.lr)
 

@@ -19,9 +19,7 @@ from mcore_compat.seams.optimizer._groups import decays_not, on_plain_names
 from mcore_compat.seams.optimizer.shadowed_conditions import _SHADOWING
 
 
-@seam.variant(
-    "conditions", since="0.8.0", shape=Shape(accepts={"config", "no_weight_decay_cond"}, omits={_SHADOWING})
-)
+@seam.variant("conditions", since="0.8.0", shape=Shape(accepts={"config", "no_weight_decay_cond"}, omits={_SHADOWING}))
 def bind() -> MakeOptimizer:
     """Bind upstream's factory."""
     from megatron.core.optimizer import get_megatron_optimizer

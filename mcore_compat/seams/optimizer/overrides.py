@@ -34,9 +34,7 @@ def bind() -> MakeOptimizer:
     def make(settings: OptimizerSettings, chunks: Sequence[Any], data_parallel: DataParallelSettings) -> Any:
         overrides = {key("no_weight_decay", decays_not(settings)): {"wd_mult": 0.0}}
         if settings.scale_lr_cond is not None:
-            overrides[key("scaled_lr", on_plain_names(settings.scale_lr_cond))] = {
-                "lr_mult": settings.lr_mult
-            }
+            overrides[key("scaled_lr", on_plain_names(settings.scale_lr_cond))] = {"lr_mult": settings.lr_mult}
         return get_megatron_optimizer(
             optimizer_config(settings, data_parallel), list(chunks), config_overrides=overrides
         )

@@ -34,9 +34,7 @@ def bind() -> MakeOptimizer:
     from megatron import optimizer as upstream
     from megatron.optimizer import distrib_optimizer
 
-    groups_function = next(
-        name for name in ("get_param_groups", "_get_param_groups") if hasattr(upstream, name)
-    )
+    groups_function = next(name for name in ("get_param_groups", "_get_param_groups") if hasattr(upstream, name))
 
     def make(settings: OptimizerSettings, chunks: Sequence[Any], data_parallel: DataParallelSettings) -> Any:
         arguments = _arguments(settings, data_parallel)

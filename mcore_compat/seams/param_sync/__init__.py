@@ -21,6 +21,4 @@ class ParamSync(NamedTuple):
 
 
 seam: Seam[Callable[[], ParamSync]] = Seam("param_sync")
-WRAPPER_GATHERS = (
-    "megatron.core.distributed.distributed_data_parallel:DistributedDataParallel.start_param_sync"
-)
+WRAPPER_GATHERS = "megatron.core.distributed.distributed_data_parallel:DistributedDataParallel.start_param_sync"

@@ -30,11 +30,12 @@ class BufferOptimizer:
     def __init__(self, settings: OptimizerSettings, chunks: Sequence[Any], *, sharded: bool) -> None:
         self._settings = settings
         self._groups = groups()
-        self._segments = list(segments(chunks, self._groups, sharded=sharded))
+        by_group = _grouped(settings, list(segments(chunks, self._groups, sharded=sharded)), sharded=sharded)
+        self._segments = [segment for owned in by_group.values() for segment in owned]
         self._buckets = list(buckets(chunks, self._groups)) if sharded else []
         self._reduce_over = [self._groups.mp, *([self._groups.dp_cp] if sharded else [])]
         self._scale = LossScale(settings)
-        self._optimizer = _torch_optimizer(settings, _param_groups(settings, self._segments))
+        self._optimizer = _torch_optimizer(settings, by_group)
 
     @property
     def param_groups(self) -> list[dict[str, Any]]:
@@ -121,20 +122,34 @@ class BufferOptimizer:
             parameter.data.view(-1).copy_(flat[place])
 
 
-def _param_groups(settings: OptimizerSettings, owned: Sequence[Segment]) -> list[dict[str, Any]]:
+def _grouped(
+    settings: OptimizerSettings, owned: list[Segment], *, sharded: bool
+) -> dict[tuple[float, float], list[Segment]]:
+    """Segments by (weight-decay, learning-rate) multiplier.
+
+    Groups and their members stand in the order of later releases' optimizers, so that norms add up to the same bits.
+    """
     decays_never = decays_not(settings)
     scaled = on_plain_names(settings.scale_lr_cond) if settings.scale_lr_cond else None
-    found: dict[tuple[float, float], list[torch.nn.Parameter]] = {}
-    for segment in owned:
+
+    def multipliers(segment: Segment) -> tuple[float, float]:
         wd_mult = 0.0 if decays_never(segment.name, segment.parameter) else 1.0
-        lr_mult = settings.lr_mult if scaled and scaled(segment.name, segment.parameter) else 1.0
-        found.setdefault((wd_mult, lr_mult), []).append(segment.main)
-    return [{"params": params, "wd_mult": wd, "lr_mult": lr} for (wd, lr), params in found.items()]
+        return wd_mult, settings.lr_mult if scaled and scaled(segment.name, segment.parameter) else 1.0
+
+    registered = sorted(owned, key=lambda segment: segment.index)
+    found: dict[tuple[float, float], list[Segment]] = {multipliers(segment): [] for segment in registered}
+    for segment in owned if sharded else registered:
+        found[multipliers(segment)].append(segment)
+    return found
 
 
 def _torch_optimizer(
-    settings: OptimizerSettings, param_groups: list[dict[str, Any]]
+    settings: OptimizerSettings, by_group: dict[tuple[float, float], list[Segment]]
 ) -> torch.optim.Optimizer:
+    param_groups = [
+        {"params": [segment.main for segment in owned], "wd_mult": wd_mult, "lr_mult": lr_mult}
+        for (wd_mult, lr_mult), owned in by_group.items()
+    ]
     if settings.optimizer == "sgd":
         return torch.optim.SGD(param_groups, lr=settings.lr, momentum=settings.momentum)
     return torch.optim.AdamW(

@@ -16,6 +16,7 @@ class Segment:
     """A run of elements of one parameter, with its fp32 main copy.
 
     Attributes:
+        index: Place of the parameter in the order of registration.
         name: Of the parameter.
         parameter: The model's parameter.
         start: First element, in the flattened parameter.
@@ -24,6 +25,7 @@ class Segment:
         gradient: The same elements of the gradient buffer.
     """
 
+    index: int
     name: str
     parameter: torch.nn.Parameter
     start: int
@@ -53,13 +55,15 @@ class Bucket:
 
 def segments(chunks: Sequence[Any], here: Groups, *, sharded: bool) -> Iterator[Segment]:
     """Everything this rank owns, in buffer order: all of it, or its shard of each bucket."""
-    names = {parameter: name for chunk in chunks for name, parameter in chunk.named_parameters()}
+    registered = [pair for chunk in chunks for pair in chunk.named_parameters()]
+    places = {parameter: (index, name) for index, (name, parameter) in enumerate(registered)}
     for buffer in _buffers(chunks):
         for parameter, (start, stop, bucket) in buffer.param_index_map.items():
             first, last = _owned(buffer.bucket_indices[bucket], here, sharded=sharded)
             low, high = max(start, first), min(stop, last)
             if low < high:
-                yield _segment(names[parameter], parameter, low - start, high - start, buffer.data[low:high])
+                main = _main_parameter(parameter, low - start, high - start, buffer.data[low:high])
+                yield Segment(*places[parameter], parameter, low - start, high - start, main, buffer.data[low:high])
 
 
 def buckets(chunks: Sequence[Any], here: Groups) -> Iterator[Bucket]:
@@ -88,9 +92,7 @@ def _owned(bucket: tuple[int, int], here: Groups, *, sharded: bool) -> tuple[int
     return first + here.dp_cp.rank * size, first + (here.dp_cp.rank + 1) * size
 
 
-def _segment(
-    name: str, parameter: torch.nn.Parameter, start: int, stop: int, gradient: torch.Tensor
-) -> Segment:
+def _main_parameter(parameter: torch.nn.Parameter, start: int, stop: int, gradient: torch.Tensor) -> torch.nn.Parameter:
     main = torch.nn.Parameter(parameter.data.view(-1)[start:stop].float())
     main.grad = gradient if gradient.dtype == torch.float32 else torch.empty_like(main)
-    return Segment(name, parameter, start, stop, main, gradient)
+    return main
