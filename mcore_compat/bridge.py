@@ -157,7 +157,8 @@ class MegatronBackend:
         chunks, architecture = self._load(folder, head)
         wrapped = wrap_data_parallel(chunks, settings=self._data_parallel)
         optimizer = build_optimizer(settings, wrapped, self._data_parallel)
-        _warn_of_dropout(wrapped)
+        if head == "lm":
+            _warn_of_dropout(wrapped)
         vocab = self._vocab if head == "lm" else None
         return MegatronModel(self.groups, wrapped, architecture, folder, vocab, optimizer)
 

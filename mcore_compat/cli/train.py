@@ -27,12 +27,14 @@ def train(config: Path, overrides: tuple[str, ...], as_json: bool) -> None:
     """
     require_packages()
     from mcore_compat.rl.config_load import load_config
-    from mcore_compat.rl.run_folder import choose_folder
-    from mcore_compat.rl.trainer import train as run_ppo
 
+    # Before the slow imports, so that a misspelt key is reported at once.
     settings = load_config(config, overrides, world_size=world_size())
 
     def job(talk: Talk, stop: StopRequest) -> Report:
+        from mcore_compat.rl.run_folder import choose_folder
+        from mcore_compat.rl.trainer import train as run_ppo
+
         backend = make_backend(settings)
         trainer = settings.trainer
         folder = backend.on_rank_zero(lambda: choose_folder(trainer.default_local_dir, trainer.experiment_name))

@@ -112,8 +112,14 @@ def _suggestion(path: str, value: Any) -> str:
 
 def _likeness(path: str, candidate: str) -> float:
     """The last part decides (a right name in a wrong group is a common slip), the whole path breaks ties."""
-    last = difflib.SequenceMatcher(None, path.rsplit(".", 1)[-1], candidate.rsplit(".", 1)[-1]).ratio()
-    return last + 0.75 * difflib.SequenceMatcher(None, path, candidate).ratio()
+    asked, offered = path.rsplit(".", 1)[-1], candidate.rsplit(".", 1)[-1]
+    words = set(asked.split("_"))
+    shared = len(words & set(offered.split("_"))) / len(words)
+    return _similarity(asked, offered) + 0.5 * shared + 0.75 * _similarity(path, candidate)
+
+
+def _similarity(one: str, other: str) -> float:
+    return difflib.SequenceMatcher(None, one, other).ratio()
 
 
 def _with_path_lists(raw: Any) -> Any:

@@ -47,13 +47,13 @@ def prepare(device: Literal["auto", "cpu", "cuda"] = "auto") -> Report:
         MegatronNotFound: No Megatron on ``sys.path``.
     """
     global _session
-    kind = _resolve(device)
     if _session is None:
+        kind = _resolve(device)
         _require_fresh()
         _session = _start(kind)
-    elif _session.report.device != kind:
+    elif device not in ("auto", _session.report.device):
         raise EnvironmentMismatch(
-            f"this process is prepared for {_session.report.device}, not {kind}",
+            f"this process is prepared for {_session.report.device}, not {device}",
             hint="call restore() first, or start another process",
         )
     return _session.report

@@ -133,6 +133,8 @@ _DEVICE: dict[str, Any] = {
     "device": _always(nullcontext()),
     "device_count": _always(1),
     "init": _always(None),
+    # False is the truth where there is no CUDA, and what the caller asked for where there is.
+    "is_available": _always(False),
     "ipc_collect": _always(None),
     "reset_peak_memory_stats": _always(None),
     "set_device": _always(None),

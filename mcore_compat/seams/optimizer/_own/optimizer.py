@@ -43,6 +43,21 @@ class BufferOptimizer:
         groups_: list[dict[str, Any]] = self._optimizer.param_groups
         return groups_
 
+    @property
+    def model_float16_groups(self) -> list[list[torch.nn.Parameter]]:
+        """Parameters that have an fp32 copy, as upstream's optimizers name them."""
+        return [[segment.parameter for segment in self._copied()]]
+
+    @property
+    def shard_float16_groups(self) -> list[list[torch.Tensor]]:
+        """Their values on this rank."""
+        return [[segment.model_values for segment in self._copied()]]
+
+    @property
+    def shard_fp32_from_float16_groups(self) -> list[list[torch.Tensor]]:
+        """The fp32 copies."""
+        return [[segment.main for segment in self._copied()]]
+
     def step(self) -> tuple[bool, float | None, float | None]:
         """Update; returns (updated, gradient norm, zeros), as upstream's optimizers do."""
         self._load_gradients()
@@ -65,6 +80,9 @@ class BufferOptimizer:
         """Copy the model's values into the main parameters."""
         for segment in self._segments:
             segment.main.data.copy_(segment.model_values)
+
+    def _copied(self) -> list[Segment]:
+        return [segment for segment in self._segments if segment.parameter.dtype != torch.float32]
 
     def _gradients(self) -> list[torch.Tensor]:
         return [segment.main.grad for segment in self._segments if segment.main.grad is not None]
