@@ -34,6 +34,7 @@ def transformer_config(*, precision: Precision = "fp32", **fields: Any) -> Any:
 
     known = frozenset(field.name for field in dataclasses.fields(TransformerConfig))
     wanted = {**_layout_fields(), **_precision_fields(precision), **fields}
+    _check_interleaving(wanted)
     translated = _translate(wanted, known)
     try:
         return TransformerConfig(**translated)
@@ -69,7 +70,10 @@ def _layout_fields() -> dict[str, Any]:
     from mcore_compat.seams.parallel import groups
 
     layout = groups().layout
+    # Upstream's training program sets these two for the interleaved schedule; its library does not.
+    overlap = {"overlap_p2p_comm": True, "batch_p2p_comm": False} if layout.vpp else {}
     return {
+        **overlap,
         "tensor_model_parallel_size": layout.tp,
         "pipeline_model_parallel_size": layout.pp,
         "virtual_pipeline_model_parallel_size": layout.vpp,
@@ -77,6 +81,16 @@ def _layout_fields() -> dict[str, Any]:
         "expert_model_parallel_size": layout.ep,
         "expert_tensor_parallel_size": layout.expert_tp,
     }
+
+
+def _check_interleaving(wanted: Mapping[str, Any]) -> None:
+    interleaved = wanted["virtual_pipeline_model_parallel_size"] and wanted["pipeline_model_parallel_size"] == 2
+    if interleaved and not wanted["overlap_p2p_comm"]:
+        raise ConfigError(
+            "overlap_p2p_comm=False with the interleaved schedule on 2 pipeline stages: both neighbours of a stage are "
+            "the same rank, and activations would be received as gradients",
+            hint="leave overlap_p2p_comm out",
+        )
 
 
 def _precision_fields(precision: Precision) -> dict[str, Any]:
