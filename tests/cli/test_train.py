@@ -74,7 +74,6 @@ def test_the_demo_prints_both_scores(tmp_path: Path) -> None:
     ("override", "code", "words"),
     [
         ("trainer.total_steps=1", 2, ["'trainer.total_steps'", "did you mean 'trainer.total_training_steps'"]),
-        ("custom_reward_function.path=absent.py", 3, ["absent.py"]),
         ("data.train_files=absent.jsonl", 3, ["absent.jsonl"]),
     ],
 )

@@ -95,9 +95,7 @@ def test_blank_lines_are_skipped_and_lines_still_count(model: Path, tmp_path: Pa
         ({"question": "1+1=", "answer": "2"}, ["line 1", "####"]),
     ],
 )
-def test_a_malformed_row_is_named(
-    model: Path, tmp_path: Path, row: Mapping[str, Any] | str, words: list[str]
-) -> None:
+def test_a_malformed_row_is_named(model: Path, tmp_path: Path, row: Mapping[str, Any] | str, words: list[str]) -> None:
     text = refusal(model, jsonl(tmp_path, [row]))
     assert all(word in text for word in words), text
 

@@ -66,9 +66,7 @@ def test_a_rank_that_dies_is_one_clear_error_on_the_other(tmp_path: os.PathLike[
     arguments = [[str(rank), os.path.join(tmp_path, "store")] for rank in range(2)]
     start = time.monotonic()
     ranks = [
-        subprocess.Popen(
-            [*command, *args], cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-        )
+        subprocess.Popen([*command, *args], cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
         for args in arguments
     ]
     output, errors = ranks[0].communicate(timeout=120)

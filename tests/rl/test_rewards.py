@@ -98,9 +98,7 @@ BATCH = "def compute_score(data_sources, solution_strs, ground_truths, extra_inf
         (BATCH + "raise ValueError('no')", ["ValueError: no", "batch of 2"]),
     ],
 )
-def test_a_bad_reward_is_one_error_with_function_sample_and_value(
-    tmp_path: Path, body: str, words: list[str]
-) -> None:
+def test_a_bad_reward_is_one_error_with_function_sample_and_value(tmp_path: Path, body: str, words: list[str]) -> None:
     text = refusal(tmp_path, body)
     assert "reward.py:compute_score" in text
     assert all(word in text for word in words), text

@@ -18,9 +18,7 @@ SAMPLING = Sampling(max_tokens=12)
 
 
 def engine(folder: Path, *, batch_size: int | None = None, eos: tuple[int, ...] = (2,)) -> HFRollout:
-    rollout = HFRollout.from_folder(
-        folder, prompt_width=6, pad_token_id=0, eos_token_ids=eos, batch_size=batch_size
-    )
+    rollout = HFRollout.from_folder(folder, prompt_width=6, pad_token_id=0, eos_token_ids=eos, batch_size=batch_size)
     rollout.load_weights(weights(folder))
     return rollout
 

@@ -72,9 +72,7 @@ class Run:
         self, config: PPOSettings, batch: Mapping[str, torch.Tensor], step: int = 0, seed: int = 0
     ) -> dict[str, float]:
         generator = torch.Generator().manual_seed(seed)
-        return ppo_update(
-            self.actor, self.critic, batch, config, generator, vocab=self.backend.vocab, step=step
-        )
+        return ppo_update(self.actor, self.critic, batch, config, generator, vocab=self.backend.vocab, step=step)
 
     def weights(self, model: TorchModel) -> torch.Tensor:
         return torch.cat([tensor.flatten() for _, tensor in model.stream()])
@@ -223,7 +221,5 @@ class Reporting(TorchModel):
     def __init__(self, model: TorchModel, result: UpdateResult) -> None:
         self.__dict__ = {**vars(model), "result": result}
 
-    def update(
-        self, batch: Mapping[str, torch.Tensor], micro_batch_size: int, loss: LossFunction
-    ) -> UpdateResult:
+    def update(self, batch: Mapping[str, torch.Tensor], micro_batch_size: int, loss: LossFunction) -> UpdateResult:
         return self.result

@@ -90,13 +90,9 @@ class TorchModel:
         decays = [p for p in module.parameters() if p.dim() > 1]
         others = [p for p in module.parameters() if p.dim() <= 1]
         groups = [{"params": decays}, {"params": others, "weight_decay": 0.0}]
-        self.optimizer = torch.optim.AdamW(
-            groups, settings.lr, settings.betas, settings.eps, settings.weight_decay
-        )
+        self.optimizer = torch.optim.AdamW(groups, settings.lr, settings.betas, settings.eps, settings.weight_decay)
 
-    def evaluate(
-        self, batch: Batch, micro_batch_size: int, output: OutputFunction
-    ) -> dict[str, torch.Tensor]:
+    def evaluate(self, batch: Batch, micro_batch_size: int, output: OutputFunction) -> dict[str, torch.Tensor]:
         with _evaluating(self.module), torch.no_grad():
             parts = [output(self.module(part["tokens"]), part) for part in _split(batch, micro_batch_size)]
         return {name: torch.cat([part[name] for part in parts]) for name in parts[0]}
@@ -114,9 +110,7 @@ class TorchModel:
         count = sum(float(term.count) for term in terms)
         for parameter in self.module.parameters():
             parameter.grad.div_(count)
-        norm = torch.nn.utils.clip_grad_norm_(
-            self.module.parameters(), self.settings.clip_grad or float("inf")
-        )
+        norm = torch.nn.utils.clip_grad_norm_(self.module.parameters(), self.settings.clip_grad or float("inf"))
         self.optimizer.step()
         metrics = {name: _mean([term.metrics[name] for term in terms]) for name in terms[0].metrics}
         total = sum(float(term.sum) for term in terms)
@@ -135,10 +129,7 @@ class TorchModel:
 
 def _split(batch: Batch, size: int) -> list[dict[str, torch.Tensor]]:
     rows = len(batch["tokens"])
-    return [
-        {name: tensor[start : start + size] for name, tensor in batch.items()}
-        for start in range(0, rows, size)
-    ]
+    return [{name: tensor[start : start + size] for name, tensor in batch.items()} for start in range(0, rows, size)]
 
 
 def _mean(pairs: list[tuple[torch.Tensor, torch.Tensor]]) -> float:

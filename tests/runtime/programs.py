@@ -32,12 +32,10 @@ def refused(device: str, *before: str) -> dict[str, str]:
 
 
 def another_device() -> dict[str, Any]:
-    """Prepare for the CPU twice, then pretend to ask for CUDA where there is some."""
-    import torch
-
+    """Prepare for the CPU, again for any device, then for CUDA."""
     first = runtime.prepare("cpu")
-    again = runtime.prepare("auto" if not torch.cuda.is_available() else "cpu")
-    return {"same": first is again is runtime.report(), "device": str(device()), "host": is_host()}
+    same = first is runtime.prepare() is runtime.prepare("cpu") is runtime.report()
+    return {"same": same, "device": str(device()), "host": is_host(), **refused("cuda")}
 
 
 def old_checkout() -> dict[str, Any]:

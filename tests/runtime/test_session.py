@@ -76,8 +76,11 @@ def test_a_report_is_readable() -> None:
     ]
 
 
-def test_preparing_again_is_a_no_op() -> None:
-    assert run("another_device", release="0.19.2") == {"same": True, "device": "cpu", "host": True}
+def test_preparing_again_is_a_no_op_and_for_another_device_an_error() -> None:
+    found = run("another_device", release="0.19.2")
+    assert (found["same"], found["device"], found["host"]) == (True, "cpu", True)
+    assert found["error"] == "EnvironmentMismatch"
+    assert "prepared for cpu, not cuda" in found["text"]
 
 
 def test_restore_leaves_torch_as_it_was() -> None:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from mcore_compat.contracts import Precision
 from mcore_compat.errors import ConfigError, FeatureUnavailable
+from mcore_compat.runtime.device import is_host
 from mcore_compat.seams.config.fields import FIRST_RELEASE, REMOVED, RENAMED
 from mcore_compat.seams.keywords import is_off, unavailable
 
@@ -20,7 +21,8 @@ def transformer_config(*, precision: Precision = "fp32", **fields: Any) -> Any:
     """Build this release's ``TransformerConfig``.
 
     Sizes of the parallel layout are filled in from :func:`mcore_compat.init_parallel`; ``params_dtype``,
-    ``pipeline_dtype``, ``bf16`` and ``fp16`` from ``precision``. Everything can be overridden.
+    ``pipeline_dtype``, ``bf16`` and ``fp16`` from ``precision``; on the CPU host ``deterministic_mode`` is on, so that
+    results are the same on every release. Everything can be overridden.
 
     Args:
         precision: ``fp32``, ``bf16`` or ``fp16``: type of parameters and of what pipeline stages exchange.
@@ -33,7 +35,7 @@ def transformer_config(*, precision: Precision = "fp32", **fields: Any) -> Any:
     from megatron.core.transformer import TransformerConfig
 
     known = frozenset(field.name for field in dataclasses.fields(TransformerConfig))
-    wanted = {**_layout_fields(), **_precision_fields(precision), **fields}
+    wanted = {**_layout_fields(), **_precision_fields(precision), **_host_fields(known), **fields}
     _check_interleaving(wanted)
     translated = _translate(wanted, known)
     try:
@@ -81,6 +83,11 @@ def _layout_fields() -> dict[str, Any]:
         "expert_model_parallel_size": layout.ep,
         "expert_tensor_parallel_size": layout.expert_tp,
     }
+
+
+def _host_fields(known: frozenset[str]) -> dict[str, Any]:
+    """From 0.8 on embeddings are looked up by a function whose backward adds in another order, unless deterministic."""
+    return {"deterministic_mode": True} if is_host() and "deterministic_mode" in known else {}
 
 
 def _check_interleaving(wanted: Mapping[str, Any]) -> None:

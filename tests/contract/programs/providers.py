@@ -32,9 +32,12 @@ def one_step(steps: dict[str, Any], folder: Path) -> dict[str, Any]:
     enter()
     sharded = replace(SMALL_BUCKETS, use_distributed_optimizer=True)
     expected = _expected(_provided(_stages, SMALL_BUCKETS))
-    kinds = {"stages": (_stages, SMALL_BUCKETS), "virtual": (_virtual, sharded), "anything": (_anything, SMALL_BUCKETS)}
-    found: dict[str, Any] = {name: _report(_provided(*kind), expected) for name, kind in kinds.items()}
-    return {**found, "flavour": _error(lambda: mcore_compat.build_model(_flavour))}
+    return {
+        "stages": _report(_provided(_stages, SMALL_BUCKETS), expected),
+        "virtual": _report(_provided(_virtual, sharded), expected),
+        "anything": _report(_provided(_anything, SMALL_BUCKETS), expected),
+        "flavour": _error(lambda: mcore_compat.build_model(_flavour)),
+    }
 
 
 def flags(steps: dict[str, Any], folder: Path) -> dict[str, Any]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -11,10 +12,10 @@ import torch
 
 import mcore_compat
 from mcore_compat import DataParallelSettings, LossTerm, McoreCompatError, OptimizerSettings
+from mcore_compat.contracts import Batch
 from tests.contract.programs.t0 import (
     DISTRIBUTED,
     SMOOTH,
-    Batch,
     Job,
     Trainee,
     compare,
@@ -25,6 +26,8 @@ from tests.contract.programs.t0 import (
 from tests.contract.programs.toy import Price, Toy, wrapped
 
 WARM_UP_STEPS = 10
+TINY: dict[str, Any] = {"num_layers": 1, "hidden_size": 8, "num_attention_heads": 1}
+GATHERING = replace(DISTRIBUTED, overlap_grad_reduce=True, overlap_param_gather=True)
 
 
 def splits(steps: dict[str, Any], folder: Path) -> list[dict[str, Any]]:
@@ -91,22 +94,20 @@ def step_results(steps: dict[str, Any], folder: Path) -> dict[str, Any]:
 def settings_of_later_releases(steps: dict[str, Any], folder: Path) -> dict[str, str]:
     """Errors by setting, "" where this release took it."""
     enter()
-    small: dict[str, Any] = {"num_layers": 1, "hidden_size": 8, "num_attention_heads": 1}
-    tries: dict[str, Callable[[], Any]] = {
-        name: (lambda name=name, value=value: wrapped(Toy, **{name: value}))
-        for name, value in {"average_in_collective": True, "check_for_nan_in_grad": True}.items()
+    config = mcore_compat.transformer_config(**TINY)
+    model = partial(mcore_compat.gpt_model, vocab_size=8, max_sequence_length=8)
+    return {
+        "average_in_collective": _error(lambda: wrapped(Toy, average_in_collective=True)),
+        "check_for_nan_in_grad": _error(lambda: wrapped(Toy, check_for_nan_in_grad=True)),
+        "add_qkv_bias": _error(lambda: mcore_compat.transformer_config(**TINY, add_qkv_bias=True)),
+        "qk_layernorm": _error(lambda: mcore_compat.transformer_config(**TINY, qk_layernorm=True)),
+        "softmax_scale": _error(lambda: mcore_compat.transformer_config(**TINY, softmax_scale=0.5)),
+        "glu_linear_offset": _error(lambda: mcore_compat.transformer_config(**TINY, glu_linear_offset=1.0)),
+        "rope_scaling": _error(lambda: model(config, rope_scaling=True)),
+        "overlap_param_gather": _error(lambda: Trainee(Job(data_parallel=GATHERING))),
+        "order": _error(lambda: enter(order="tp-cp-ep-dp-pp")),
+        "create_gloo_process_groups": _error(lambda: enter(create_gloo_process_groups=True)),
     }
-    fields = {"add_qkv_bias": True, "qk_layernorm": True, "softmax_scale": 0.5, "glu_linear_offset": 1.0}
-    for name, value in fields.items():
-        tries[name] = lambda name=name, value=value: mcore_compat.transformer_config(**small, **{name: value})
-    config = mcore_compat.transformer_config(**small)
-    tries["rope_scaling"] = lambda: mcore_compat.gpt_model(
-        config, vocab_size=8, max_sequence_length=8, rope_scaling=True
-    )
-    tries["overlap_param_gather"] = lambda: Trainee(Job(data_parallel=_gathering()))
-    tries["order"] = lambda: enter(order="tp-cp-ep-dp-pp")
-    tries["create_gloo_process_groups"] = lambda: enter(create_gloo_process_groups=True)
-    return {name: _error(attempt) for name, attempt in tries.items()}
 
 
 def refusals(steps: dict[str, Any], folder: Path) -> dict[str, str]:
@@ -127,7 +128,7 @@ def explanation(steps: dict[str, Any], folder: Path) -> dict[str, Any]:
     optimizer = next(choice for choice in found.choices if choice.seam == "optimizer")
     return {
         "variant": optimizer.variant,
-        "line": next(line for line in str(found).splitlines() if "optimizer:" in line),
+        "line": next(line for line in str(found).splitlines() if line.startswith("optimizer:")),
     }
 
 
@@ -153,10 +154,6 @@ def _norm(tensors: list[torch.Tensor]) -> float:
 
 def _overflowing() -> Job:
     return Job(precision="fp16", settings=replace(SMOOTH, precision="fp16", initial_loss_scale=2.0**60))
-
-
-def _gathering() -> DataParallelSettings:
-    return replace(DISTRIBUTED, overlap_grad_reduce=True, overlap_param_gather=True)
 
 
 def _groups_after_reset() -> None:

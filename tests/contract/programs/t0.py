@@ -11,18 +11,19 @@ import torch
 
 import mcore_compat
 from mcore_compat import DataParallelSettings, Groups, LossTerm, OptimizerSettings, StepResult, VocabShard
+from mcore_compat.contracts import Batch
 from mcore_compat.rl.logprobs import logprobs_and_entropy
 
 VOCABULARY = 64
 LENGTH = 8
 # With so large an epsilon the first update of Adam grows with the gradient, so a wrong scale shows in the weights.
 SMOOTH = OptimizerSettings(lr=0.1, eps=1.0, weight_decay=0.0, clip_grad=0.0)
+UNSHARDED = DataParallelSettings()
 DISTRIBUTED = DataParallelSettings(use_distributed_optimizer=True)
-# Deep inside one bucket T0 would fit whole; this size gives several.
+# T0 would fit one bucket of the usual size; this size gives several.
 OVERLAPPED = DataParallelSettings(overlap_grad_reduce=True, bucket_size=4000)
 
-Batch = dict[str, torch.Tensor]
-Weights = dict[str, torch.Tensor]
+Rows = dict[str, torch.Tensor]
 
 
 @dataclass(frozen=True)
@@ -34,7 +35,7 @@ class Job:
     head: Literal["lm", "value"] = "lm"
     precision: Literal["fp32", "bf16", "fp16"] = "fp32"
     fields: Mapping[str, Any] = field(default_factory=dict)
-    data_parallel: DataParallelSettings = DataParallelSettings()
+    data_parallel: DataParallelSettings = UNSHARDED
     settings: OptimizerSettings = SMOOTH
 
 
@@ -43,7 +44,7 @@ class Scenario:
     """A job and its batch, whose result must not depend on layout, split and release."""
 
     job: Job
-    batch: Callable[[], Batch]
+    batch: Callable[[], Rows]
 
 
 class Trainee:
@@ -73,7 +74,7 @@ class Trainee:
         result: StepResult = self.optimizer.step()
         return result
 
-    def parameters(self) -> dict[str, torch.nn.Parameter]:
+    def parameters(self) -> dict[str, Any]:
         """This rank's parameters under global names, as of the last step."""
         self.optimizer.finish_param_sync()
         return dict(named(self.chunks))
@@ -127,7 +128,7 @@ def fill(chunks: list[Any], keep: tuple[str, ...] = ()) -> None:
             parameter.data.copy_(own_part(parameter, _initial(name, shape)))
 
 
-def named(chunks: list[Any]) -> Iterator[tuple[str, torch.nn.Parameter]]:
+def named(chunks: list[Any]) -> Iterator[tuple[str, Any]]:
     """Parameters under the names of the whole model; a last stage's copy of a tied embedding goes by that name."""
     for model in mcore_compat.unwrap(chunks):
         tied_copy = getattr(model, "share_embeddings_and_output_weights", False)
@@ -139,32 +140,35 @@ def named(chunks: list[Any]) -> Iterator[tuple[str, torch.nn.Parameter]]:
                 yield "embedding.word_embeddings.weight" if tied_copy and "output" in name else name, parameter
 
 
-def own_part(parameter: torch.nn.Parameter, whole: torch.Tensor) -> torch.Tensor:
+def own_part(parameter: Any, whole: torch.Tensor) -> torch.Tensor:
     """This tensor-parallel rank's part of a whole tensor."""
     if not getattr(parameter, "tensor_model_parallel", False):
         return whole
     tp = mcore_compat.groups().tp
-    return whole.chunk(tp.size, dim=parameter.partition_dim)[tp.rank]
+    part: torch.Tensor = whole.chunk(tp.size, dim=parameter.partition_dim)[tp.rank]
+    return part
 
 
 def vocabulary(here: Groups) -> VocabShard:
     """The columns of this rank's logits."""
     rows = VOCABULARY // here.tp.size
-    return VocabShard(here.tp.rank * rows, (here.tp.rank + 1) * rows, VOCABULARY, here.tp.handle)
+    return VocabShard(
+        here.tp.rank * rows, (here.tp.rank + 1) * rows, VOCABULARY, here.tp.handle if here.tp.size > 1 else None
+    )
 
 
-def eight_rows() -> Batch:
+def eight_rows() -> Rows:
     """Rows with 1, 2, ..., 8 valid tokens."""
     valid = torch.arange(LENGTH)[None, :] <= torch.arange(8)[:, None]
     return {"tokens": _tokens(8, seed=1), "mask": valid.float()}
 
 
-def two_batches() -> Batch:
+def two_batches() -> Rows:
     """Two rows for each of two data-parallel ranks, every token valid."""
     return {"tokens": torch.cat([_tokens(2, seed=2), _tokens(2, seed=3)]), "mask": torch.ones(4, LENGTH)}
 
 
-def values() -> Batch:
+def values() -> Rows:
     """Four rows with a target value for each token."""
     targets = torch.randn(4, LENGTH, generator=torch.Generator().manual_seed(4))
     return {"tokens": _tokens(4, seed=4), "mask": torch.ones(4, LENGTH), "targets": targets}
@@ -183,7 +187,7 @@ def compare(name: str, micro: int, reference: Mapping[str, Any], **changes: Any)
 
     Returns:
         norm and loss, and the reference's; the largest distance of a weight from the reference's, as part of the
-        largest element of its tensor; the largest change that the step made; whether gradients were finite.
+        largest element of its tensor; the largest change that the step made.
     """
     scenario = SCENARIOS[name]
     trainee = Trainee(replace(scenario.job, **changes))

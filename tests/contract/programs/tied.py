@@ -42,7 +42,7 @@ def interleaved(steps: dict[str, Any], folder: Path) -> dict[str, Any]:
         enter(pp=2, vpp=2)
     except McoreCompatError as error:
         return {"error": f"{type(error).__name__}: {error}"}
-    return {"error": "", "step": compare("four layers", 2, steps, data_parallel=overlapped)}
+    return {"error": "", "step": compare("four layers", 1, steps, data_parallel=overlapped)}
 
 
 def experts(steps: dict[str, Any], folder: Path) -> dict[str, Any]:
