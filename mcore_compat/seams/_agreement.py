@@ -7,10 +7,6 @@ from contextlib import contextmanager
 
 from mcore_compat.errors import ConfigError, McoreCompatError, PeerLost
 
-_TIED = (
-    "On this release the distributed optimizer cannot place tied embeddings under pipeline parallelism when the bucket "
-    "before them needs padding (fixed in Megatron-Core 0.13.0)"
-)
 _UPSTREAM_ERRORS = (
     AssertionError,
     AttributeError,
@@ -62,6 +58,14 @@ def _refusal(doing: str, raised: Exception) -> ConfigError:
 
     text = f"Megatron refused while {doing}: {type(raised).__name__} {raised}".rstrip()
     if isinstance(raised, AssertionError) and groups().pp.size > 1:
-        hint = "untie the embeddings, or switch use_distributed_optimizer off, or pp to 1, or upgrade Megatron-Core"
-        return ConfigError(f"{text}\n{_TIED}.", hint=hint)
+        return tied_embeddings_misplaced(text)
     return ConfigError(text)
+
+
+def tied_embeddings_misplaced(found: str) -> ConfigError:
+    """The error for a buffer layout that cuts the two copies of a tied embedding differently."""
+    return ConfigError(
+        f"{found}\nOn this release the distributed optimizer cuts tied embeddings differently on the two pipeline stages: "
+        "always before Megatron-Core 0.6.0, and until 0.13.0 when the bucket before them needs padding.",
+        hint="untie the embeddings, switch use_distributed_optimizer off, use pp 1 or dp 1, or upgrade Megatron-Core",
+    )

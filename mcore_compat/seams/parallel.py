@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import astuple
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
@@ -118,20 +120,38 @@ def _initialize(layout: ParallelLayout, timeout_minutes: int, keywords: dict[str
         off=inherited,
     )
     try:
-        parallel_state.initialize_model_parallel(
-            tensor_model_parallel_size=layout.tp,
-            pipeline_model_parallel_size=layout.pp,
-            virtual_pipeline_model_parallel_size=layout.vpp,
-            context_parallel_size=layout.cp,
-            expert_model_parallel_size=layout.ep,
-            **extra,
-        )
+        with _empty_groups_allowed():
+            parallel_state.initialize_model_parallel(
+                tensor_model_parallel_size=layout.tp,
+                pipeline_model_parallel_size=layout.pp,
+                virtual_pipeline_model_parallel_size=layout.vpp,
+                context_parallel_size=layout.cp,
+                expert_model_parallel_size=layout.ep,
+                **extra,
+            )
     except (AssertionError, RuntimeError) as error:
         if layout.vpp and layout.pp == 2 and "interleaved" in str(error):
             raise unavailable("the interleaved schedule on 2 pipeline stages", "0.8.0") from error
         if layout.ep > 1 and layout.cp > 1:
             raise unavailable("expert together with context parallelism", "0.8.0") from error
         raise ConfigError(f"Megatron refused {layout}: {error or type(error).__name__}") from error
+
+
+@contextmanager
+def _empty_groups_allowed() -> Iterator[None]:
+    """0.6.0 asks for groups without members under context parallelism, which torch refuses."""
+    new_group = dist.new_group
+
+    def tolerant(ranks: Any = None, *args: Any, **kwargs: Any) -> Any:
+        if ranks is not None and len(ranks) == 0:
+            return dist.GroupMember.NON_GROUP_MEMBER
+        return new_group(ranks, *args, **kwargs)
+
+    dist.new_group = tolerant
+    try:
+        yield
+    finally:
+        dist.new_group = new_group
 
 
 def _group(handle: ProcessGroup) -> Group:

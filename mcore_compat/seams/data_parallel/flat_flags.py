@@ -25,6 +25,7 @@ def bind() -> WrapChunk:
     from megatron.core.distributed import DistributedDataParallel
 
     def wrap(chunk: Any, config: Any, settings: DataParallelSettings, disable_bucketing: bool) -> Any:
+        _refuse_tied(chunk, settings)
         refuse(settings, "check_for_nan_in_grad", "0.6.0")
         refuse(settings, "average_in_collective", "0.8.0")
         return DistributedDataParallel(
@@ -39,3 +40,14 @@ def bind() -> WrapChunk:
         )
 
     return wrap
+
+
+def _refuse_tied(chunk: Any, settings: DataParallelSettings) -> None:
+    """Both stages add their gradients after each rank has kept its shard only, and the shards are cut differently."""
+    from mcore_compat.seams._agreement import tied_embeddings_misplaced
+    from mcore_compat.seams.model import unwrap
+    from mcore_compat.seams.parallel import groups
+
+    tied = getattr(unwrap(chunk), "share_embeddings_and_output_weights", False)
+    if tied and settings.use_distributed_optimizer and groups().pp.size > 1 and groups().dp_cp.size > 1:
+        raise tied_embeddings_misplaced("tied embeddings with pipeline parallelism and use_distributed_optimizer")

@@ -16,3 +16,16 @@ ExpertGroups = Callable[[], "tuple[ProcessGroup, ProcessGroup]"]
 seam: Seam[ExpertGroups] = Seam(
     "expert_groups", target="megatron.core.parallel_state:get_data_modulo_expert_parallel_group"
 )
+
+
+def expert_data_parallel_group(ep: int) -> ProcessGroup:
+    """The averaging group of the releases up to 0.7, whose own getter leaves context-parallel ranks out.
+
+    With one expert rank all parameters are averaged over data × context-parallel ranks; with more, these releases
+    refuse context parallelism.
+    """
+    from megatron.core import parallel_state as state
+
+    dense: ProcessGroup = state.get_data_parallel_group(with_context_parallel=True)
+    expert: ProcessGroup = state.get_data_modulo_expert_parallel_group()
+    return dense if ep == 1 else expert

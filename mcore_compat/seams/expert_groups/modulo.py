@@ -6,8 +6,13 @@ Drop when: the floor passes 0.7.0.
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from mcore_compat.seams._registry import Shape
-from mcore_compat.seams.expert_groups import ExpertGroups, seam
+from mcore_compat.seams.expert_groups import ExpertGroups, expert_data_parallel_group, seam
+
+if TYPE_CHECKING:
+    from torch.distributed import ProcessGroup
 
 
 @seam.variant(
@@ -23,4 +28,8 @@ def bind() -> ExpertGroups:
     """Bind upstream's getters."""
     from megatron.core import parallel_state as state
 
-    return lambda: (state.get_expert_model_parallel_group(), state.get_data_modulo_expert_parallel_group())
+    def expert_groups() -> tuple[ProcessGroup, ProcessGroup]:
+        ep = state.get_expert_model_parallel_group()
+        return ep, expert_data_parallel_group(ep.size())
+
+    return expert_groups

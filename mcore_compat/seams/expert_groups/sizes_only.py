@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from mcore_compat.seams._registry import Shape
-from mcore_compat.seams.expert_groups import ExpertGroups, seam
+from mcore_compat.seams.expert_groups import ExpertGroups, expert_data_parallel_group, seam
 
 if TYPE_CHECKING:
     from torch.distributed import ProcessGroup
@@ -31,6 +31,6 @@ def bind() -> ExpertGroups:
         every: list[tuple[int, ...]] = [()] * dist.get_world_size()
         dist.all_gather_object(every, mine)
         made = {ranks: dist.new_group(list(ranks)) for ranks in sorted(set(every))}
-        return made[mine], state.get_data_modulo_expert_parallel_group()
+        return made[mine], expert_data_parallel_group(len(mine))
 
     return expert_groups

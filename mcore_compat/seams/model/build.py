@@ -61,11 +61,33 @@ def _build_chunk(provider: Provider, flags: dict[str, Any]) -> Any:
     module = provider(**_accepted_flags(provider, flags))
     if not hasattr(module, "model_type"):
         module.model_type = ModelType.encoder_or_decoder
+    _mark_sharded(module)
     for parameter in module.parameters():
         tensor_parallel.set_defaults_if_not_set_tensor_model_parallel_attributes(parameter)
     module.to(device())
     config = get_model_config(module)
     return Float16Module(config, module) if config.bf16 or config.fp16 else module
+
+
+def _mark_sharded(module: Any) -> None:
+    """Mark tensor-parallel weights as such; upstream does it while it draws them, so never for loaded models.
+
+    Unmarked ones count as replicated, and the gradient norm would leave them out on all ranks but the first.
+    """
+    from megatron.core import tensor_parallel
+    from megatron.core.tensor_parallel.layers import set_tensor_model_parallel_attributes
+
+    cut = (
+        (tensor_parallel.ColumnParallelLinear, {"weight": 0, "bias": 0}),
+        (tensor_parallel.RowParallelLinear, {"weight": 1}),
+        (tensor_parallel.VocabParallelEmbedding, {"weight": 0}),
+    )
+    for layer in module.modules():
+        dimensions = next((found for kind, found in cut if isinstance(layer, kind)), {})
+        for name, dimension in dimensions.items():
+            parameter = getattr(layer, name, None)
+            if parameter is not None and not hasattr(parameter, "tensor_model_parallel"):
+                set_tensor_model_parallel_attributes(parameter, True, dimension, 1)
 
 
 def _accepted_flags(provider: Provider, flags: dict[str, Any]) -> dict[str, Any]:
