@@ -65,7 +65,7 @@ def _refusal(doing: str, raised: Exception) -> ConfigError:
 def tied_embeddings_misplaced(found: str) -> ConfigError:
     """The error for a buffer layout that cuts the two copies of a tied embedding differently."""
     return ConfigError(
-        f"{found}\nOn this release the distributed optimizer cuts tied embeddings differently on the two pipeline stages: "
-        "always before Megatron-Core 0.6.0, and until 0.13.0 when the bucket before them needs padding.",
+        f"{found}\nOn this release the distributed optimizer cuts tied embeddings differently on the two pipeline "
+        "stages: always before Megatron-Core 0.6.0, and until 0.13.0 when the bucket before them needs padding.",
         hint="untie the embeddings, switch use_distributed_optimizer off, use pp 1 or dp 1, or upgrade Megatron-Core",
     )

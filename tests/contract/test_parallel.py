@@ -10,6 +10,8 @@ from packaging.version import Version
 from tests.contract.checks import equals_reference
 from tests.contract.conftest import Found
 
+# The first and the last stage give different elements of the tied weight to a data-parallel rank.
+CUT_DIFFERENTLY = ("0.4.0", "0.5.0", "0.7.0")
 FIRST_INTERLEAVED_ON_TWO_STAGES = Version("0.8.0")
 
 
@@ -39,9 +41,13 @@ def test_expert_groups_on_four_ranks(found: Found, release: str) -> None:
 @pytest.mark.parametrize("optimizer", ["plain", "distributed"])
 def test_a_tied_embedding_under_pipeline_and_data_parallelism(found: Found, release: str, optimizer: str) -> None:
     ranks = [rank[optimizer] for rank in found(release, 4, "tied.step")]
-    for step in ranks:
-        equals_reference(step, norm=1e-5)
-        assert step["norm"] == ranks[0]["norm"]
+    if optimizer == "distributed" and release in CUT_DIFFERENTLY:
+        check_refused(ranks)
+        return
+    for rank in ranks:
+        assert rank["error"] == ""
+        equals_reference(rank["step"], norm=1e-5)
+        assert rank["step"]["norm"] == ranks[0]["step"]["norm"]
 
 
 def test_copies_of_a_tied_embedding_stay_equal_or_are_reported(found: Found, release: str) -> None:
@@ -53,10 +59,7 @@ def test_copies_of_a_tied_embedding_stay_equal_or_are_reported(found: Found, rel
 
 @pytest.mark.releases("0.7.0")
 def test_a_tied_embedding_without_a_right_place_is_refused(found: Found, release: str) -> None:
-    for rank in found(release, 2, "layouts.tied_refusal", alone=True):
-        assert rank["error"].startswith(("ConfigError", "PeerLost"))
-        for cause in ("tied embeddings", "pipeline", "distributed optimizer"):
-            assert cause in rank["error"]
+    check_refused(found(release, 2, "layouts.tied_refusal", alone=True))
 
 
 def test_the_interleaved_schedule(found: Found, release: str) -> None:
@@ -65,6 +68,14 @@ def test_the_interleaved_schedule(found: Found, release: str) -> None:
 
 def test_the_interleaved_schedule_with_everything_overlapped(found: Found, release: str) -> None:
     check_interleaved(release, found(release, 4, "tied.interleaved"))
+
+
+def check_refused(ranks: list[dict[str, Any]]) -> None:
+    """An error on every rank that names what does not go together."""
+    for rank in ranks:
+        assert rank["error"].startswith(("ConfigError", "PeerLost"))
+        for cause in ("tied embedding", "pipeline", "distributed optimizer"):
+            assert cause in rank["error"]
 
 
 def check_interleaved(release: str, ranks: list[dict[str, Any]]) -> None:

@@ -45,7 +45,9 @@ def test_equal_bit_for_bit_on_one_process(release: str) -> None:
 @pytest.mark.releases("0.4.0", "0.6.0", "0.19.2")
 @pytest.mark.parametrize("layout", [{"tp": 2}, {"pp": 2}, {}], ids=["tp2", "pp2", "dp2"])
 def test_equal_on_two_processes(release: str, layout: dict[str, int]) -> None:
-    cases = texts({**GPT, **layout}, {**LLAMA, **layout})
+    # From 0.16 on the weights of a gated MLP split over tensor-parallel ranks are drawn in another order.
+    models = (GPT, {**GPT, "distributed": True}) if "tp" in layout else (GPT, LLAMA)
+    cases = texts(*({**model, **layout} for model in models))
     found, expected = (train(version, *cases, nproc=2) for version in (release, REFERENCE))
     first_losses = slice(0, 2)
     for case in range(len(cases)):
