@@ -270,10 +270,13 @@ class MegatronModel:
 
     def save_hf(self, folder: Path) -> None:
         """Write a complete Hugging Face folder (rank 0 writes; all ranks call)."""
+        import torch.distributed as dist
+
         from mcore_compat.weights import save_hf
 
         self._settle()
         save_hf(self.chunks, folder, self._folder, self._groups)
+        dist.barrier()  # others may read the folder as soon as they return
 
     def _settle(self) -> None:
         if self.optimizer is not None:

@@ -75,8 +75,11 @@ def write_folder(weights: Iterable[tuple[str, torch.Tensor]], folder: Path, sour
             for path in filter(Path.is_file, source_folder.glob(pattern)):
                 shutil.copyfile(path, fresh / path.name)
         config = exported_config(read_config(source_folder), state)
-        (fresh / "config.json").write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")
+        written = fresh / "config.json"
+        written.write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")
         save_torch_state_dict(state, fresh, metadata={"format": "pt"})
+        for path in fresh.iterdir():
+            path.chmod(written.stat().st_mode)  # safetensors lets only the owner read its files
         if folder.exists():
             folder.rename(Path(scratch) / "old")
         fresh.rename(folder)

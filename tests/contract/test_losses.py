@@ -36,7 +36,7 @@ def test_two_ranks(found: Found, release: str, layout: str) -> None:
             equals_reference(step)
 
 
-TENSOR_PARALLEL = ("one row", "all rows", "sequence", "critic", "critic, sequence")
+TENSOR_PARALLEL = ("one row", "all rows", "sequence", "no initial weights", "critic", "critic, sequence")
 
 
 @pytest.mark.parametrize("case", TENSOR_PARALLEL)

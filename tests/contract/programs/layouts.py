@@ -57,6 +57,7 @@ def tensor_parallel(steps: dict[str, Any], folder: Path) -> dict[str, dict[str, 
         "one row": compare("eight rows", 1, steps),
         "all rows": compare("eight rows", 8, steps, data_parallel=DISTRIBUTED),
         "sequence": compare("eight rows", 4, steps, fields=sequence),
+        "no initial weights": compare("eight rows", 8, steps, fields={"perform_initialization": False}),
         "critic": compare("critic", 2, steps),
         "critic, sequence": compare("critic", 2, steps, fields=sequence),
     }

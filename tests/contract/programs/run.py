@@ -48,6 +48,7 @@ def _attempt(function: Any, steps: dict[str, Any], folder: Path) -> dict[str, An
     started = time.monotonic()
     try:
         result = function(steps, folder)
-    except Exception:  # the other sections still have something to say
+    except Exception:  # the other sections still have something to say, unless a peer waits for this rank
+        traceback.print_exc()
         return {"error": traceback.format_exc()}
     return {"result": result, "seconds": time.monotonic() - started}
