@@ -15,5 +15,5 @@ def seed(value: int) -> None:
     import torch
     from megatron.core.tensor_parallel import model_parallel_cuda_manual_seed
 
-    torch.manual_seed(value)
     model_parallel_cuda_manual_seed(value)
+    torch.manual_seed(value)  # last: on the CPU host Megatron seeds the same generator
