@@ -76,8 +76,9 @@ def reset() -> None:
 
     parallel_state.destroy_model_parallel()
     for name in vars(parallel_state):
-        if name.isupper() and name.endswith("_GROUP_GLOO"):
-            setattr(parallel_state, name, None)  # releases up to 0.7 leave these behind, pointing at dead groups
+        # Upstream leaves some of these behind: groups that are dead by now, and ranks of the earlier layout.
+        if name.isupper() and name.endswith(("_GROUP_GLOO", "_GLOBAL_RANKS")):
+            setattr(parallel_state, name, None)
     _current = None
 
 
