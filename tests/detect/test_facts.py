@@ -80,16 +80,12 @@ def test_parameters(facts: Facts, place: str, expected: tuple[str, ...] | None) 
     assert facts.parameters(place) == expected
 
 
-@pytest.mark.parametrize(
-    "name", ["Thing", "make", "Alias", "Norm", "guarded", "os", "dataclass", "Thing.inherited"]
-)
+@pytest.mark.parametrize("name", ["Thing", "make", "Alias", "Norm", "guarded", "os", "dataclass", "Thing.inherited"])
 def test_defined(facts: Facts, name: str) -> None:
     assert facts.defines(f"p.impl:{name}")
 
 
-@pytest.mark.parametrize(
-    "place", ["p.impl:build", "p:make", "p:absent", "p.impl:Thing.absent", "absent:make"]
-)
+@pytest.mark.parametrize("place", ["p.impl:build", "p:make", "p:absent", "p.impl:Thing.absent", "absent:make"])
 def test_not_defined(facts: Facts, place: str) -> None:
     assert not facts.defines(place)
 

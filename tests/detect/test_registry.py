@@ -34,9 +34,7 @@ def seam() -> Iterator[WrapSeam]:
     seam.reset()
 
 
-@pytest.mark.parametrize(
-    ("parameters", "variant"), [("flag", "old"), ("config", "new"), ("*, config=None", "new")]
-)
+@pytest.mark.parametrize(("parameters", "variant"), [("flag", "old"), ("config", "new"), ("*, config=None", "new")])
 def test_source_decides(tmp_path: Path, seam: WrapSeam, parameters: str, variant: str) -> None:
     choice = seam.select(tree(tmp_path, parameters))
     assert (choice.seam, choice.variant, choice.module) == ("wrap", variant, __name__)
@@ -44,9 +42,7 @@ def test_source_decides(tmp_path: Path, seam: WrapSeam, parameters: str, variant
 
 def test_reason_names_every_condition(tmp_path: Path, seam: WrapSeam) -> None:
     assert seam.select(tree(tmp_path, "flag")).why == "Wrap.__init__ accepts flag and lacks config"
-    assert (
-        seam.select(tree(tmp_path, "config")).why == "Wrap.__init__ accepts config; Wrap contains 'super()'"
-    )
+    assert seam.select(tree(tmp_path, "config")).why == "Wrap.__init__ accepts config; Wrap contains 'super()'"
 
 
 def test_no_variant_answers_four_questions(tmp_path: Path, seam: WrapSeam) -> None:
@@ -108,9 +104,7 @@ def test_two_files_cannot_register_one_name(seam: WrapSeam) -> None:
         seam.variant("old", since="0.1.0", shape=OLD)(bind)
 
 
-def test_bound_once_and_warned_once_about_a_newer_release(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_bound_once_and_warned_once_about_a_newer_release(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(tree(tmp_path, "config", major=99).root)
     seam: WrapSeam = Seam("free")
     bound: list[str] = []
@@ -131,6 +125,4 @@ def test_bound_once_and_warned_once_about_a_newer_release(
 def test_only_newer_releases_are_unverified() -> None:
     newest = releases()[-1].version
     assert unverified("99.0") is not None
-    assert [unverified(version) for version in (None, newest, f"{newest}+abc", "0.4.0", "not a version")] == [
-        None
-    ] * 5
+    assert [unverified(version) for version in (None, newest, f"{newest}+abc", "0.4.0", "not a version")] == [None] * 5

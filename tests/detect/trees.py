@@ -27,6 +27,4 @@ def checkout(
 ) -> Path:
     """A tree that claims to be release MAJOR.3.0rc1."""
     info = PACKAGE_INFO.format(major=major, package=package)
-    return write_tree(
-        root, {"megatron/core/__init__.py": "", "megatron/core/package_info.py": info, **(files or {})}
-    )
+    return write_tree(root, {"megatron/core/__init__.py": "", "megatron/core/package_info.py": info, **(files or {})})

@@ -20,9 +20,7 @@ def test_results_come_in_rank_order() -> None:
 
 def test_script_gets_text_and_writes_json(tmp_path: Path) -> None:
     script = tmp_path / "program.py"
-    script.write_text(
-        "import os, sys; open(os.environ['MCORE_COMPAT_RESULT'], 'w').write(f'[{sys.argv[1]}]')"
-    )
+    script.write_text("import os, sys; open(os.environ['MCORE_COMPAT_RESULT'], 'w').write(f'[{sys.argv[1]}]')")
     assert run_ranks(script, 7, release=None) == [[7]]
 
 
@@ -33,9 +31,7 @@ def test_module_runs_like_python_m() -> None:
 
 
 def test_failing_rank_is_named_with_what_it_printed() -> None:
-    with pytest.raises(
-        AssertionError, match=r"(?s)1 rank\(s\) failed.*rank 1: exit 1.*second rank is broken"
-    ):
+    with pytest.raises(AssertionError, match=r"(?s)1 rank\(s\) failed.*rank 1: exit 1.*second rank is broken"):
         run_ranks(f"{PROGRAMS}:second_rank_fails", release=None, nproc=2)
 
 
