@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import os
+import platform
 import sys
 from collections.abc import Sequence
+from email.parser import HeaderParser
 from pathlib import Path
 from typing import NoReturn
+
+from packaging.specifiers import SpecifierSet
 
 from mcore_compat.errors import ConfigError, EnvironmentMismatch
 from mcore_compat.matrix.overlay import overlay
@@ -21,6 +25,8 @@ def execute(version: str, command: Sequence[str]) -> NoReturn:
     """
     _refuse_shadow()
     folder = overlay(version)
+    if note := outside_python_range(folder):
+        print(note, file=sys.stderr)
     inherited = os.environ.get("PYTHONPATH")
     path = os.pathsep.join([str(folder), inherited] if inherited else [str(folder)])
     sys.stdout.flush()
@@ -31,6 +37,16 @@ def execute(version: str, command: Sequence[str]) -> NoReturn:
             f"cannot run {command[0]!r}: {error.strerror}",
             hint="mcore-compat matrix exec VERSION -- COMMAND ...",
         ) from error
+
+
+def outside_python_range(folder: Path) -> str:
+    """A note where the release in ``folder`` declares a Python range that leaves this one out, else nothing."""
+    here = platform.python_version()
+    for metadata in folder.glob("*.dist-info/METADATA"):
+        declared = HeaderParser().parsestr(metadata.read_text(encoding="utf-8")).get("Requires-Python", "")
+        if here not in SpecifierSet(declared):
+            return f"note: {metadata.parent.name.removesuffix('.dist-info')} asks for Python {declared}, this is {here}"
+    return ""
 
 
 def _refuse_shadow() -> None:

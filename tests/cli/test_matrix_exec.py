@@ -18,6 +18,7 @@ from click.testing import CliRunner
 
 from mcore_compat.cli._app import app
 from mcore_compat.errors import ConfigError, EnvironmentMismatch
+from mcore_compat.matrix.execute import outside_python_range
 from mcore_compat.matrix.overlay import overlay
 from mcore_compat.matrix.table import release as row_of
 from mcore_compat.matrix.table import releases
@@ -46,6 +47,16 @@ def test_pythonpath_of_the_caller_stays(tmp_path: Path) -> None:
     program = "import os; print(os.environ['PYTHONPATH'])"
     done = matrix("exec", "0.4.0", "--", sys.executable, "-c", program, cwd=tmp_path, PYTHONPATH=str(tmp_path))
     assert done.stdout.strip() == f"{overlay('0.4.0')}{os.pathsep}{tmp_path}"
+
+
+@pytest.mark.parametrize(("declared", "noted"), [(">=99", True), (">=3.8", False), (None, False)])
+def test_foreign_python_range_is_said(tmp_path: Path, declared: str | None, noted: bool) -> None:
+    information = tmp_path / "megatron_core-0.99.0.dist-info"
+    information.mkdir()
+    header = f"Requires-Python: {declared}\n" if declared else ""
+    (information / "METADATA").write_text(f"Name: megatron-core\n{header}")
+    expected = f"note: megatron_core-0.99.0 asks for Python >=99, this is {platform.python_version()}"
+    assert outside_python_range(tmp_path) == (expected if noted else "")
 
 
 @pytest.mark.parametrize(

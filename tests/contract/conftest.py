@@ -50,7 +50,7 @@ Found = Callable[..., list[Any]]
 def reference(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Every scenario's step in one process."""
     path = tmp_path_factory.mktemp("contract") / "reference.pt"
-    run_ranks("tests.contract.programs.run:write_reference", str(path), release=REFERENCE)
+    run_ranks("tests.contract.programs.run:write_reference", str(path), release=REFERENCE, timeout=280)
     return path
 
 
