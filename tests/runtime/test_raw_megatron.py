@@ -42,22 +42,18 @@ def test_equal_bit_for_bit_on_one_process(release: str) -> None:
         assert found == expected
 
 
-@pytest.mark.releases("0.4.0", "0.6.0", "0.19.2")
+@pytest.mark.releases("0.6.0")
 @pytest.mark.parametrize("layout", [{"tp": 2}, {"pp": 2}, {}], ids=["tp2", "pp2", "dp2"])
 def test_equal_on_two_processes(release: str, layout: dict[str, int]) -> None:
     # From 0.16 on the weights of a gated MLP split over tensor-parallel ranks are drawn in another order.
     models = (GPT, {**GPT, "distributed": True}) if "tp" in layout else (GPT, LLAMA)
     cases = texts(*({**model, **layout} for model in models))
     found, expected = (train(version, *cases, nproc=2) for version in (release, REFERENCE))
-    first_losses = slice(0, 2)
     for case in range(len(cases)):
         for rank in range(2):
             ours, theirs = found[rank][case], expected[rank][case]
-            if release in WITHOUT_OPTIMIZER:
-                assert ours["losses"][first_losses] == theirs["losses"][first_losses]
-            else:
-                assert values(ours["norms"]) == pytest.approx(values(theirs["norms"]), rel=1e-6)
-                assert values(ours["losses"]) == pytest.approx(values(theirs["losses"]), rel=1e-6)
+            assert values(ours["norms"]) == pytest.approx(values(theirs["norms"]), rel=1e-6)
+            assert values(ours["losses"]) == pytest.approx(values(theirs["losses"]), rel=1e-6)
 
 
 @pytest.mark.releases("0.8.0", "0.19.2")
@@ -68,7 +64,7 @@ def test_averaging_in_the_collective_equals_scaling_before_it(release: str) -> N
             assert rank[0] == rank[1]
 
 
-@pytest.mark.releases("0.5.0", "0.9.0", "0.10.0", "0.13.1", "0.16.1", "0.19.2")
+@pytest.mark.releases("0.9.0", "0.10.0", "0.16.1")
 def test_experts_route_without_transformer_engine(release: str) -> None:
     ((found,),) = train(release, *texts({"moe": True, "llama": True}))
     losses = values(found["losses"])
