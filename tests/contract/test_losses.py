@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from packaging.version import Version
 
 from tests.contract.checks import equals_reference
 from tests.contract.conftest import Found
@@ -34,16 +33,6 @@ def test_the_same_numbers_on_every_release(found: Found, release: str) -> None:
 def test_two_ranks(found: Found, release: str, layout: str) -> None:
     for rank in found(release, 2, f"layouts.{layout}"):
         for step in rank:
-            equals_reference(step)
-
-
-def test_an_average_in_the_collective_is_the_same_or_refused(found: Found, release: str) -> None:
-    for rank in found(release, 2, "layouts.averaged_in_collective"):
-        if Version(release) < Version("0.8.0"):
-            assert rank["error"].startswith("FeatureUnavailable")
-            continue
-        assert rank["error"] == ""
-        for step in rank["steps"]:
             equals_reference(step)
 
 
