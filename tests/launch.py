@@ -1,7 +1,8 @@
 """Runs test programs in real processes with one Megatron-Core release in front.
 
 A test names what runs. ``module:function`` is called in every rank with the given JSON-able arguments,
-and what it returns is the rank's result. A script ``….py`` or a module is started as ``python`` or
+and what it returns is the rank's result; these ranks are forks of a process that has torch already
+(``tests.forks``). A script ``….py`` or a module is started as ``python`` or
 ``python -m`` does, with the arguments as strings; its result is the JSON it writes to the file that
 ``$MCORE_COMPAT_RESULT`` names::
 
@@ -25,9 +26,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from tests.forks import Fork, fork
+
 ROOT = Path(__file__).resolve().parents[1]
 RESULT = "MCORE_COMPAT_RESULT"
 TAIL_LINES = 40
+Process = subprocess.Popen[bytes] | Fork
 # A rank whose peer is gone may still have to say so itself; longer than this it only hangs.
 GRACE_SECONDS = 15.0
 
@@ -99,7 +103,7 @@ def launch(
     common = {**release_environment(release), **_rendezvous(nproc), **(env or {})}
     with tempfile.TemporaryDirectory(prefix="ranks-") as name:
         folder = Path(name)
-        ranks = [_start(_command(target, args), common, rank, folder) for rank in range(nproc)]
+        ranks = [_start(target, args, common, rank, folder) for rank in range(nproc)]
         try:
             stopped = _wait(ranks, timeout)
         finally:
@@ -138,20 +142,17 @@ def _rendezvous(nproc: int) -> dict[str, str]:
     }
 
 
-def _command(target: str | Path, args: tuple[object, ...]) -> list[str]:
+def _start(target: str | Path, args: tuple[object, ...], common: Mapping[str, str], rank: int, folder: Path) -> Process:
+    env = {**common, "RANK": str(rank), "LOCAL_RANK": str(rank), RESULT: str(folder / f"{rank}.json")}
+    stdout, stderr = folder / f"{rank}.out", folder / f"{rank}.err"
     if isinstance(target, str) and ":" in target:
-        return [sys.executable, "-m", "tests.launch", target, json.dumps(args)]
+        return fork([target, json.dumps(args)], cwd=folder, env=env, stdout=stdout, stderr=stderr)
     front = [str(Path(target).absolute())] if str(target).endswith(".py") else ["-m", str(target)]
-    return [sys.executable, *front, *map(str, args)]
-
-
-def _start(command: list[str], common: Mapping[str, str], rank: int, folder: Path) -> subprocess.Popen[bytes]:
-    own = {"RANK": str(rank), "LOCAL_RANK": str(rank), RESULT: str(folder / f"{rank}.json")}
-    with (folder / f"{rank}.out").open("wb") as out, (folder / f"{rank}.err").open("wb") as err:
+    with stdout.open("wb") as out, stderr.open("wb") as err:
         return subprocess.Popen(
-            command,
+            [sys.executable, *front, *map(str, args)],
             cwd=folder,
-            env={**common, **own},
+            env=env,
             stdin=subprocess.DEVNULL,
             stdout=out,
             stderr=err,
@@ -159,7 +160,7 @@ def _start(command: list[str], common: Mapping[str, str], rank: int, folder: Pat
         )
 
 
-def _wait(ranks: list[subprocess.Popen[bytes]], timeout: float) -> set[int]:
+def _wait(ranks: list[Process], timeout: float) -> set[int]:
     """Wait for all ranks; return those still running when time, or the grace after a failure, was over."""
     deadline = time.monotonic() + timeout
     failure_seen = False
@@ -173,7 +174,7 @@ def _wait(ranks: list[subprocess.Popen[bytes]], timeout: float) -> set[int]:
     return set()
 
 
-def _abort(processes: list[subprocess.Popen[bytes]]) -> None:
+def _abort(processes: list[Process]) -> None:
     """Stop with SIGABRT, on which Python's fault handler prints where every thread was."""
     for process in processes:
         _signal(process, signal.SIGABRT)
@@ -182,19 +183,19 @@ def _abort(processes: list[subprocess.Popen[bytes]]) -> None:
             process.wait(timeout=5)
 
 
-def _kill(processes: list[subprocess.Popen[bytes]]) -> None:
+def _kill(processes: list[Process]) -> None:
     for process in processes:
         if process.poll() is None:
             _signal(process, signal.SIGKILL)
             process.wait()
 
 
-def _signal(process: subprocess.Popen[bytes], number: signal.Signals) -> None:
+def _signal(process: Process, number: signal.Signals) -> None:
     with contextlib.suppress(ProcessLookupError):
         os.killpg(process.pid, number)
 
 
-def _outcome(process: subprocess.Popen[bytes], rank: int, folder: Path, stopped: bool) -> Outcome:
+def _outcome(process: Process, rank: int, folder: Path, stopped: bool) -> Outcome:
     written = folder / f"{rank}.json"
     return Outcome(
         rank=rank,
@@ -206,11 +207,18 @@ def _outcome(process: subprocess.Popen[bytes], rank: int, folder: Path, stopped:
     )
 
 
-def _main(target: str, arguments: str) -> None:
+def call(target: str, arguments: str) -> None:
+    """Call ``module:function`` with the JSON list ``arguments``; write what it returns to ``$MCORE_COMPAT_RESULT``."""
     module, _, name = target.partition(":")
     result = getattr(importlib.import_module(module), name)(*json.loads(arguments))
     Path(os.environ[RESULT]).write_text(json.dumps(result))
+    _leave_together()
 
 
-if __name__ == "__main__":
-    _main(*sys.argv[1:])
+def _leave_together() -> None:
+    """Wait for the other ranks: rank 0 holds the store that one of them may still ask."""
+    import torch
+
+    if torch.distributed.is_initialized():
+        with contextlib.suppress(RuntimeError):  # a peer has failed and is gone
+            torch.distributed.barrier()
