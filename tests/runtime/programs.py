@@ -14,11 +14,6 @@ from mcore_compat.runtime.device import device, is_host
 STAND_INS = ("amp_C", "apex", "pkg_resources", "six", "tools", "transformer_engine", "triton")
 
 
-def light_import() -> list[str]:
-    """What importing the runtime loads that it must not."""
-    return [name for name in ("torch", "megatron", "numpy") if name in sys.modules]
-
-
 def refused(device: str, *before: str) -> dict[str, str]:
     """The error of ``prepare(device)`` after importing modules."""
     warnings.simplefilter("ignore")
