@@ -6,7 +6,8 @@ from dataclasses import dataclass
 
 from mcore_compat.contracts import Choice
 from mcore_compat.detect import Facts, Megatron, find
-from mcore_compat.runtime import Report, report
+from mcore_compat.runtime import Action, Report, report
+from mcore_compat.runtime.actions import IN_MEMORY
 from mcore_compat.seams._registry import choices
 
 
@@ -18,14 +19,17 @@ class Explanation:
         megatron: Where it is and what it claims to be.
         runtime: What ``prepare()`` did; ``None`` before it.
         choices: The variant of every seam, and why.
+        patches: What ``patching.load()`` changes in memory.
     """
 
     megatron: Megatron
     runtime: Report | None
     choices: tuple[Choice, ...]
+    patches: tuple[Action, ...] = ()
 
     def __str__(self) -> str:
         lines = [f"megatron: {self.megatron}", str(self.runtime or "runtime: prepare() was not called")]
+        lines += [f"patch {patch.name}: {patch.why}" for patch in self.patches]
         lines += [f"{choice.seam}: {choice.variant} (since {choice.since}): {choice.why}" for choice in self.choices]
         return "\n".join(lines)
 
@@ -40,4 +44,4 @@ def explain() -> Explanation:
         UnsupportedMegatron: Some seam has no variant that fits it.
     """
     megatron = find()
-    return Explanation(megatron, report(), tuple(choices(Facts(megatron.root))))
+    return Explanation(megatron, report(), tuple(choices(Facts(megatron.root))), tuple(IN_MEMORY))

@@ -7,7 +7,7 @@ from itertools import groupby
 from typing import Literal
 
 SHOWN = 3
-Kind = Literal["stand-in", "repair", "host"]
+Kind = Literal["stand-in", "repair", "host", "patch"]
 
 
 @dataclass(frozen=True)
@@ -16,8 +16,8 @@ class Action:
 
     Attributes:
         kind: ``stand-in`` for an absent package, ``repair`` of a Megatron module, ``host`` for a CUDA entry
-            point that the CPU answers.
-        name: Package, ``module.attribute`` or torch name.
+            point that the CPU answers, ``patch`` for one of :mod:`mcore_compat.patching`.
+        name: Package, ``module.attribute``, torch name or patch.
         why: What would fail otherwise.
     """
 
@@ -26,12 +26,16 @@ class Action:
     why: str
 
 
+# Patches that change Megatron modules as they are imported; here, for explain() must not need what they are made with.
+IN_MEMORY: list[Action] = []
+
+
 @dataclass(frozen=True)
 class Report:
     """Result of ``prepare()``.
 
     Attributes:
-        device: ``cpu`` or ``cuda``.
+        device: ``cpu``, ``cuda``, or ``none`` where torch was left without either.
         actions: In the order stand-ins, repairs, host.
     """
 

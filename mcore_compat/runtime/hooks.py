@@ -68,8 +68,7 @@ class Hook(MetaPathFinder):
                 yield _Distribution(*standin.distribution)
 
     def _megatron_spec(self, name: str, path: Sequence[str] | None, target: ModuleType | None) -> ModuleSpec | None:
-        finders = (finder for finder in sys.meta_path if finder is not self)
-        spec = next((found for finder in finders if (found := finder.find_spec(name, path, target))), None)
+        spec = find_after(self, name, path, target)
         if spec and isinstance(spec.loader, SourceFileLoader):
             self._wrap(spec.loader, name)
         return spec
@@ -107,6 +106,14 @@ class Hook(MetaPathFinder):
         if name not in self._modules:
             return None
         return ModuleSpec(name, _Ready(self._modules[name]), is_package=True)
+
+
+def find_after(
+    finder: MetaPathFinder, name: str, path: Sequence[str] | None, target: ModuleType | None
+) -> ModuleSpec | None:
+    """The spec that an import would find if ``finder`` and those before it did not answer."""
+    later = sys.meta_path[sys.meta_path.index(finder) + 1 :]
+    return next((found for other in later if (found := other.find_spec(name, path, target))), None)
 
 
 class _Ready(Loader):
