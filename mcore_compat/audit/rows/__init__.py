@@ -1,0 +1,1 @@
+"""The rows of the table, by kind of use."""

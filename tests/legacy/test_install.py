@@ -1,0 +1,81 @@
+"""Names of earlier eras on the releases that lack them."""
+
+from __future__ import annotations
+
+import pytest
+
+from mcore_compat.errors import ConfigError
+from mcore_compat.legacy.session import era_release
+from tests.launch import run_ranks
+
+
+@pytest.mark.releases("0.19.2")
+def test_names_of_the_first_era(release: str) -> None:
+    wanted = [
+        "megatron.optimizer:DistributedOptimizer",
+        "megatron.optimizer.grad_scaler:ConstantGradScaler",
+        "megatron.global_vars:get_args",
+        "megatron:get_args",
+        "megatron.model:Float16Module",
+        "megatron.core.transformer.custom_layers.transformer_engine:TENorm",
+        "megatron.core.parallel_state:get_pipeline_model_parallel_split_rank",
+        "megatron.arguments:parse_args",
+        "megatron.optimizer.clip_grads:clip_grad_norm_fp32",
+        "megatron.nothing:at_all",
+    ]
+    (found,) = run_ranks("tests.legacy.programs:imports", "0.4", wanted, release=release)
+    served = [found[name] for name in wanted[:4]]
+    assert all(module.startswith("mcore_compat.legacy.") for module in served)
+    assert found["megatron.model:Float16Module"] == "megatron.core.transformer.module"
+    assert all(not found[name].partition(":")[0].endswith("Error") for name in wanted[5:7])
+    for name in wanted[7:9]:  # what cannot be served says so, and what to write
+        assert found[name].startswith("NotServed")
+        assert "cannot be served" in found[name]
+        assert "next: " in found[name]
+    assert found["megatron.nothing:at_all"].startswith("ModuleNotFoundError")
+
+
+@pytest.mark.releases("0.19.2")
+def test_names_of_a_later_era(release: str) -> None:
+    wanted = [
+        "megatron.core.process_groups_config:ModelCommProcessGroups",
+        "megatron.core.parallel_state:get_data_modulo_expert_parallel_group",
+        "megatron.optimizer:DistributedOptimizer",
+    ]
+    (found,) = run_ranks("tests.legacy.programs:imports", "0.12", wanted, release=release)
+    assert [found[name].partition(":")[0] for name in wanted] == [
+        "megatron.core.process_groups_config",
+        "mcore_compat.legacy.parallel_state",
+        "ModuleNotFoundError",  # not of that era
+    ]
+
+
+@pytest.mark.releases("0.12.3")
+def test_training_names_without_a_checkout(release: str) -> None:
+    wanted = ["megatron.training.utils:unwrap_model", "megatron.training:print_rank_0", "megatron.training:pretrain"]
+    (found,) = run_ranks("tests.legacy.programs:imports", "0.6", wanted, release=release)
+    assert [found[name].partition(":")[0] for name in wanted] == ["mcore_compat.legacy.utils"] * 2 + ["NotServed"]
+
+
+@pytest.mark.releases("0.19.2")
+def test_warns_once_with_the_stable_name(release: str) -> None:
+    (warned,) = run_ranks("tests.legacy.programs:warned", release=release)
+    assert len(warned) == 2
+    assert all("; instead: " in message for message in warned)
+
+
+@pytest.mark.releases("0.4.0", "0.19.2")
+def test_uninstall_takes_everything_back(release: str) -> None:
+    (found,) = run_ranks("tests.legacy.programs:taken_back", release=release)
+    assert all(found.values()), found
+
+
+@pytest.mark.parametrize(("era", "newest"), [("0.4", "0.4.0"), ("0.12", "0.12.3"), ("0.13.0", "0.13.0")])
+def test_an_era_is_a_release(era: str, newest: str) -> None:
+    assert era_release(era) == newest
+
+
+@pytest.mark.parametrize("era", ["0.3", "new", ""])
+def test_an_unknown_era_is_refused(era: str) -> None:
+    with pytest.raises(ConfigError, match="era"):
+        era_release(era)
