@@ -26,6 +26,7 @@ FIRST_RELEASE: Mapping[str, Mapping[str, str]] = {
         "average_in_collective": "0.8.0",
         "overlap_param_gather": "0.9.0",
         "num_distributed_optimizer_instances": "0.10.0",
+        "pad_buckets_for_high_nccl_busbw": "0.12.0",
     },
     "OptimizerConfig": {
         "overlap_param_gather": "0.6.0",

@@ -6,7 +6,8 @@
 ``tensors.py``          pure functions: fuse and unfuse, pad
 ``rotary.py``           rotary frequencies
 ``folder.py``           safetensors folders, read lazily
-``modules.py``          the parameters of model chunks, under global names
+``modules.py``          the parameters of model chunks, by their row of that table
+``megatron.py``         the parameters of any GPT chunks, under Megatron's own names
 ``load.py``             folder → model
 ``export.py``           model → stream of full tensors
 ``save.py``             model → folder
@@ -22,7 +23,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from mcore_compat.weights.architecture import Architecture, read_architecture
-    from mcore_compat.weights.export import iter_weights
+    from mcore_compat.weights.export import iter_weights, sync
     from mcore_compat.weights.load import load_hf
     from mcore_compat.weights.rotary import inverse_frequencies
     from mcore_compat.weights.save import save_hf
@@ -34,6 +35,7 @@ __all__ = [
     "load_hf",
     "read_architecture",
     "save_hf",
+    "sync",
 ]
 
 _HOME = {
@@ -43,6 +45,7 @@ _HOME = {
     "load_hf": "load",
     "read_architecture": "architecture",
     "save_hf": "save",
+    "sync": "export",
 }
 
 

@@ -1,114 +1,173 @@
-"""Megatron model → stream of full tensors under Hugging Face names, on every rank."""
+"""Megatron model → stream of full tensors, whole buckets at a time, on every rank."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Collection, Iterator, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any, Literal
+from weakref import WeakKeyDictionary
 
-import torch
 import torch.distributed as dist
 
-from mcore_compat.errors import WeightsError
-from mcore_compat.weights.modules import local_parameters
-from mcore_compat.weights.names import LM_HEAD, VALUE_HEAD, Entry, body_entries, cut_dimension, local_shape
-from mcore_compat.weights.tensors import join, unfuse
+from mcore_compat.buffers.stream import BUCKET_BYTES, Shard, StreamPlan, plan_stream, stream_buckets
+from mcore_compat.errors import ConfigError, WeightsError
+from mcore_compat.weights.megatron import MegatronKey, megatron_parameters
+from mcore_compat.weights.modules import local_parameters, remembered, unwrapped
+from mcore_compat.weights.names import LM_HEAD, VALUE_HEAD, Entry, body_entries, cut_dimension
+from mcore_compat.weights.tensors import join, join_gated, unfuse
 
 if TYPE_CHECKING:
-    from mcore_compat.contracts import Group, Groups
+    import torch
+
+    from mcore_compat.contracts import Group, Groups, RolloutEngine
     from mcore_compat.weights.architecture import Architecture
 
-_DTYPES = (torch.float32, torch.bfloat16, torch.float16, torch.float64)
-
-
-@dataclass(frozen=True)
-class _Place:
-    """Where an entry lives: the pipeline rank that sends it, and what the others have to make room for."""
-
-    owner: int
-    dtype: torch.dtype
-    rows: int
+Names = Literal["hf", "megatron"]
+Named = Iterator[tuple[str, "torch.Tensor"]]
+# Key of a shard, and the shards of all ranks -> names and full tensors.
+_Merge = Callable[[Any, "list[torch.Tensor]"], Named]
+_plans: WeakKeyDictionary[Any, dict[Any, StreamPlan]] = WeakKeyDictionary()
 
 
 def iter_weights(
-    chunks: Sequence[Any], architecture: Architecture, groups: Groups
-) -> Iterator[tuple[str, torch.Tensor]]:
-    """Yield every full tensor of the model, in the same order on all ranks of a model-parallel group.
+    chunks: Sequence[Any],
+    architecture: Architecture | None = None,
+    groups: Groups | None = None,
+    *,
+    names: Names = "hf",
+    bucket_bytes: int = BUCKET_BYTES,
+    ranks: Collection[int] | None = None,
+) -> Named:
+    """Yield every full tensor of the model, in the same order on all ranks of it, as of the last optimizer step.
 
-    All of them have to consume the stream at the same pace: each tensor takes one broadcast over the pipeline
-    group (of this rank's slice) and one all-gather over the tensor-parallel group.
+    All ranks of the model-parallel group (with expert parallelism: of all groups that hold experts) have to call, and
+    to exhaust the stream. What lies where is exchanged at the first call and kept. Then each bucket takes one
+    broadcast over the pipeline group and one all-gather over the tensor-parallel group, where these have more than
+    one rank; no tensor takes one of its own.
 
     Args:
         chunks: Model chunks of this rank, wrapped or not.
-        architecture: Of the folder that the model was built from.
-        groups: Tensor- and pipeline-parallel groups.
+        architecture: Of the folder that the model was built from; ``None``: of the one that ``load_hf`` filled it
+            from. Only ``hf`` names need it.
+        groups: ``None``: those of ``init_parallel``.
+        names: ``hf``: Hugging Face names of dense Llama-family models. ``megatron``: the names that a GPT model on one
+            process has, padded vocabulary included, experts under their global numbers.
+        bucket_bytes: Memory that buckets travel through, besides the tensor that is yielded; more only where one
+            tensor is bigger.
+        ranks: Global ranks that want tensors, the others only take part; ``None``: all.
 
     Yields:
         Name and a contiguous copy in the parameter's dtype and on its device. The embedding has exactly
-        ``vocab_size`` rows; where it is tied, no ``lm_head.weight`` follows. A value model ends with
+        ``vocab_size`` rows under ``hf`` names; where it is tied, nothing follows for the head. A value model ends with
         ``score.weight``.
 
     Raises:
         WeightsError: The chunks are not a model of this architecture, or no stage holds some part of it.
+        ConfigError: No architecture is known.
     """
+    from mcore_compat.seams.parallel import groups as current_groups
+    from mcore_compat.seams.param_sync import finish_pending
+
+    finish_pending(chunks)
+    here = groups or current_groups()
+    wanted = ranks is None or dist.get_rank() in ranks
+    if names == "megatron":
+        return _by_megatron_names(chunks, here, bucket_bytes, wanted)
+    return _by_hf_names(chunks, architecture or _known(chunks), here, bucket_bytes, wanted)
+
+
+def sync(chunks: Sequence[Any], engine: RolloutEngine | None, **options: Any) -> None:
+    """Give a rollout engine the model's weights, as of the last optimizer step.
+
+    Args:
+        chunks: Model chunks of this rank, wrapped or not.
+        engine: ``None``: this rank has none and only takes part.
+        **options: As :func:`iter_weights`.
+    """
+    stream = iter_weights(chunks, **options)
+    if engine is not None:
+        engine.load_weights(stream)
+    for _ in stream:
+        pass
+
+
+def _known(chunks: Sequence[Any]) -> Architecture:
+    found = remembered(chunks)
+    if found is None:
+        raise ConfigError(
+            "the architecture of this model is not known: it was not filled by load_hf",
+            hint="pass architecture=read_architecture(folder), or names='megatron'",
+        )
+    return found
+
+
+def _by_hf_names(
+    chunks: Sequence[Any], architecture: Architecture, here: Groups, bucket_bytes: int, wanted: bool
+) -> Named:
     parameters = local_parameters(chunks, architecture)
     entries = (*body_entries(architecture), Entry(LM_HEAD), Entry(VALUE_HEAD))
-    places = _places(entries, parameters, groups.pp)
-    for entry, place in zip(entries, places, strict=True):
-        if place is not None:
-            local = _from_owner(entry, place, parameters, architecture, groups)
-            yield from _full_tensors(entry, local, architecture, groups.tp)
-        elif entry.rule is not VALUE_HEAD and entry.rule is not LM_HEAD:
+    held = [(number, parameters[entry]) for number, entry in enumerate(entries) if entry in parameters]
+    mine = [Shard(number, tuple(parameter.shape), parameter.dtype) for number, parameter in held]
+    plan = _plan(chunks, mine, here, "hf", bucket_bytes)
+    sent = {shard.key for bucket in plan.buckets for shard in bucket.shards}
+    for number, entry in enumerate(entries[:-2]):
+        if number not in sent:
             raise WeightsError(f"no pipeline stage holds {entry.megatron}", hint="pass all chunks of this rank")
 
+    def merge(number: int, pieces: list[torch.Tensor]) -> Named:
+        return _full_tensors(entries[number], pieces, architecture)
 
-def _places(entries: Sequence[Entry], parameters: dict[Entry, torch.nn.Parameter], pp: Group) -> list[_Place | None]:
-    """Agree, in one small all-reduce, on who holds what: layers may be split unevenly, heads may differ."""
+    return _stream(plan, dict(held), merge if wanted else _nothing)
+
+
+def _by_megatron_names(chunks: Sequence[Any], here: Groups, bucket_bytes: int, wanted: bool) -> Named:
+    parameters = megatron_parameters(chunks)
+    mine = [Shard(key, tuple(p.shape), p.dtype, expert=key.experts > 0) for key, p in parameters.items()]
+    plan = _plan(chunks, mine, here, "megatron", bucket_bytes)
+    return _stream(plan, parameters, partial(_megatron_tensors, ep=here.ep.size) if wanted else _nothing)
+
+
+def _plan(chunks: Sequence[Any], mine: Sequence[Shard], here: Groups, names: Names, bucket_bytes: int) -> StreamPlan:
+    plans = _plans.setdefault(unwrapped(chunks[0]), {})
+    key = (here, names, bucket_bytes)
+    if key not in plans:
+        plans[key] = plan_stream(mine, here.pp, (here.tp,), _expert_groups(here), bucket_bytes)
+    return plans[key]
+
+
+def _expert_groups(here: Groups) -> tuple[Group, ...]:
+    expert_tp = here.layout.expert_tp or here.tp.size
+    if expert_tp not in (1, here.tp.size):
+        raise ConfigError(f"weights of experts over {expert_tp} of {here.tp.size} tensor-parallel ranks cannot be read")
+    return (here.ep,) if expert_tp == 1 else (here.tp, here.ep)
+
+
+def _stream(plan: StreamPlan, parameters: dict[Any, torch.nn.Parameter], merge: _Merge) -> Named:
     device = next(iter(parameters.values())).device
-    mine = [_described(parameters.get(entry), pp.rank) for entry in entries]
-    table = torch.tensor(mine, dtype=torch.int64, device=device)
-    if pp.size > 1:
-        dist.all_reduce(table, op=dist.ReduceOp.MAX, group=pp.handle)
-    return [None if owner < 0 else _Place(owner, _DTYPES[code], rows) for owner, code, rows in table.tolist()]
+    for key, pieces in stream_buckets(plan, lambda key: parameters[key].detach(), device):
+        yield from merge(key, pieces)
 
 
-def _described(parameter: torch.nn.Parameter | None, rank: int) -> tuple[int, int, int]:
-    return (-1, -1, -1) if parameter is None else (rank, _DTYPES.index(parameter.dtype), parameter.shape[0])
+def _nothing(key: Any, pieces: list[torch.Tensor]) -> Named:
+    yield from ()
 
 
-def _from_owner(
-    entry: Entry,
-    place: _Place,
-    parameters: dict[Entry, torch.nn.Parameter],
-    architecture: Architecture,
-    groups: Groups,
-) -> torch.Tensor:
-    """Return this tensor-parallel rank's slice, sent by the stage that holds it."""
-    pp = groups.pp
-    if place.owner == pp.rank:
-        local = parameters[entry].detach()
-    else:
-        shape = local_shape(architecture, entry.rule, groups.tp.size, place.rows * groups.tp.size)
-        local = torch.empty(shape, dtype=place.dtype, device=next(iter(parameters.values())).device)
-    if pp.size > 1:
-        dist.broadcast(local, src=pp.ranks[place.owner], group=pp.handle)
-    return local
-
-
-def _full_tensors(
-    entry: Entry, local: torch.Tensor, architecture: Architecture, tp: Group
-) -> Iterator[tuple[str, torch.Tensor]]:
-    """Gather the slices of all tensor-parallel ranks and take the fused parameter apart."""
+def _full_tensors(entry: Entry, pieces: list[torch.Tensor], architecture: Architecture) -> Named:
+    """Join the slices of all tensor-parallel ranks and take the fused parameter apart."""
     dimension = cut_dimension(entry.rule)
-    pieces = [local] if dimension is None or tp.size == 1 else _gathered(local, tp)
-    by_rank = [unfuse(architecture, entry.rule, piece) for piece in pieces]
+    by_rank = [unfuse(architecture, entry.rule, piece) for piece in (pieces if dimension is not None else pieces[:1])]
     for name, parts in zip(entry.hf, zip(*by_rank, strict=True), strict=True):
         full = join(parts, dimension)
-        kept = full[: architecture.vocab_size] if entry.rule.cut == "vocab" else full
-        yield name, kept.clone(memory_format=torch.contiguous_format)
+        if entry.rule.cut == "vocab" and len(full) > architecture.vocab_size:
+            full = full[: architecture.vocab_size].clone()  # without the padding behind it
+        yield name, full
 
 
-def _gathered(local: torch.Tensor, tp: Group) -> list[torch.Tensor]:
-    pieces = [torch.empty_like(local) for _ in range(tp.size)]
-    dist.all_gather(pieces, local.contiguous(), group=tp.handle)
-    return pieces
+def _megatron_tensors(key: MegatronKey, pieces: list[torch.Tensor], ep: int) -> Named:
+    """Join slices; of experts there is one tensor per expert-parallel rank."""
+    blocks = ep if key.experts else 1
+    size = len(pieces) // blocks
+    for block in range(blocks):
+        split = pieces[block * size : (block + 1) * size]
+        full = join_gated(split) if key.gated else join(split, key.dimension)
+        yield key.full_name(block), full

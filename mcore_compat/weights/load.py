@@ -12,7 +12,7 @@ from mcore_compat.contracts import LoadReport
 from mcore_compat.errors import WeightsError
 from mcore_compat.weights.architecture import read_architecture
 from mcore_compat.weights.folder import WeightFolder
-from mcore_compat.weights.modules import local_parameters
+from mcore_compat.weights.modules import local_parameters, remember
 from mcore_compat.weights.names import (
     HEAD_NAMES,
     VALUE_HEAD,
@@ -132,6 +132,7 @@ def load_hf(
             _copy(loader.value(entry, parameter.shape[0]), parameter)
         expected = {name for entry in body for name in entry.hf} | HEAD_NAMES
         unexpected = tuple(name for name in source.names if name not in expected)
+    remember(chunks, architecture)
     if optimizer is not None:
         optimizer.reload_model_params()
     return LoadReport(tuple(e.megatron for e in filled), tuple(e.megatron for e in fresh), unexpected)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
+from weakref import WeakKeyDictionary
 
 from mcore_compat.errors import WeightsError
 from mcore_compat.weights.names import (
@@ -22,6 +23,18 @@ if TYPE_CHECKING:
     from mcore_compat.weights.architecture import Architecture
 
 Parameters = Mapping[Entry, "torch.nn.Parameter"]
+_architectures: WeakKeyDictionary[Any, Architecture] = WeakKeyDictionary()
+
+
+def remember(chunks: Sequence[Any], architecture: Architecture) -> None:
+    """Note what these chunks were filled as."""
+    for model in map(unwrapped, chunks):
+        _architectures[model] = architecture
+
+
+def remembered(chunks: Sequence[Any]) -> Architecture | None:
+    """What :func:`remember` noted."""
+    return _architectures.get(unwrapped(chunks[0]))
 
 
 def unwrapped(chunk: Any) -> Any:

@@ -51,10 +51,13 @@ def save_hf(chunks: Sequence[Any], folder: Path, source_folder: Path, groups: Gr
         WeightsError: As :func:`~mcore_compat.weights.export.iter_weights`, or the source folder is unusable.
         OSError: The folder cannot be written.
     """
+    from mcore_compat.seams.param_sync import finish_pending
+
     architecture = read_architecture(Path(source_folder))
+    finish_pending(chunks)
     if groups.dp_cp.rank != 0:
         return
-    stream = iter_weights(chunks, architecture, groups)
+    stream = iter_weights(chunks, architecture, groups, ranks=(0,))
     if dist.is_initialized() and dist.get_rank() != 0:
         for _ in stream:
             pass

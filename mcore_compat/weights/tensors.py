@@ -51,5 +51,12 @@ def pad_rows(rows: torch.Tensor, count: int) -> torch.Tensor:
 
 
 def join(pieces: Sequence[torch.Tensor], dimension: int | None) -> torch.Tensor:
-    """Undo the cut: concatenate the ranks' pieces, or take the first where every rank has all."""
-    return pieces[0] if dimension is None else torch.cat(list(pieces), dim=dimension)
+    """Undo the cut: concatenate the ranks' pieces, or copy the first where every rank has all."""
+    if dimension is None:
+        return pieces[0].clone(memory_format=torch.contiguous_format)
+    return torch.cat(list(pieces), dim=dimension)
+
+
+def join_gated(pieces: Sequence[torch.Tensor]) -> torch.Tensor:
+    """Undo the cut of a gate and values that each rank has on top of each other."""
+    return torch.cat([half for halves in zip(*(piece.chunk(2) for piece in pieces), strict=True) for half in halves])

@@ -128,7 +128,7 @@ def _stream(folder: Path, groups: mcore_compat.Groups) -> dict[str, Any]:
     chunks = build(architecture)
     noise(chunks)
     report = mcore_compat.load_hf(folder, chunks, groups)
-    pairs = list(mcore_compat.iter_weights(chunks, architecture, groups))
+    pairs = list(mcore_compat.iter_weights(chunks))
     pointers = {parameter.data_ptr() for chunk in chunks for parameter in chunk.parameters()}
     aliased = [name for name, tensor in pairs if tensor.data_ptr() in pointers]
     assert not aliased, f"views of parameters: {aliased}"

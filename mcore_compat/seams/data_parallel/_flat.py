@@ -17,3 +17,5 @@ def refuse(settings: DataParallelSettings, name: str, first: str) -> None:
         raise unavailable(f"DataParallelSettings({name}=True)", first)
     if settings.num_distributed_optimizer_instances > 1:
         raise unavailable("DataParallelSettings(num_distributed_optimizer_instances > 1)", "0.10.0")
+    if settings.pad_buckets_for_high_nccl_busbw:
+        raise unavailable("DataParallelSettings(pad_buckets_for_high_nccl_busbw=True)", "0.12.0")
