@@ -100,6 +100,7 @@ class DataParallelSettings:
         check_for_nan_in_grad: Raise when a gradient is NaN before it is reduced.
         average_in_collective: Let the collective average instead of scaling beforehand.
         num_distributed_optimizer_instances: Replicas of the sharded optimizer.
+        pad_buckets_for_high_nccl_busbw: Pad buckets to multiples of 2**16 elements; NCCL moves these faster.
     """
 
     use_distributed_optimizer: bool = False
@@ -111,6 +112,7 @@ class DataParallelSettings:
     check_for_nan_in_grad: bool = False
     average_in_collective: bool = False
     num_distributed_optimizer_instances: int = 1
+    pad_buckets_for_high_nccl_busbw: bool = False
 
 
 @dataclass(frozen=True)
@@ -302,6 +304,24 @@ class TrainingBackend(Protocol):
 
     def reference(self, folder: Path) -> EvaluatedModel:
         """A frozen language model, prepared in the actor's precision."""
+        ...
+
+    def save_checkpoint(
+        self,
+        folder: Path,
+        models: Mapping[str, TrainableModel],
+        *,
+        step: int,
+        state: Mapping[str, Any],
+        keep: int | None = None,
+    ) -> None:
+        """Add one to a folder of checkpoints, as :func:`mcore_compat.save_checkpoint` does; models by role."""
+        ...
+
+    def load_checkpoint(
+        self, folder: Path, models: Mapping[str, TrainableModel], *, fresh_optimizer: Sequence[str] = ()
+    ) -> tuple[int, Mapping[str, Any]]:
+        """Restore as :func:`mcore_compat.load_checkpoint` does; returns (step, state)."""
         ...
 
     def on_rank_zero(self, work: Callable[[], ResultT]) -> ResultT:

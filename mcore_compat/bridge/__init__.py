@@ -17,6 +17,7 @@ from mcore_compat.contracts import (
     ParallelLayout,
     Precision,
     ResultT,
+    TrainableModel,
     VocabShard,
 )
 from mcore_compat.detect import find
@@ -26,6 +27,7 @@ from mcore_compat.runtime import prepare
 if TYPE_CHECKING:
     import torch
 
+    from mcore_compat.checkpoint import TrainState
     from mcore_compat.weights import Architecture
 
 __all__ = ["MegatronBackend", "MegatronModel"]
@@ -125,6 +127,29 @@ class MegatronBackend:
             chunk.requires_grad_(False).eval()
         return MegatronModel(self.groups, chunks, architecture, folder, self.vocab)
 
+    def save_checkpoint(
+        self,
+        folder: Path,
+        models: Mapping[str, TrainableModel],
+        *,
+        step: int,
+        state: Mapping[str, Any],
+        keep: int | None = None,
+    ) -> None:
+        """Add a checkpoint to a folder of them, whole or not at all; all ranks call."""
+        from mcore_compat.checkpoint import save
+
+        save(folder, _train_states(models), step=step, state=state, keep=keep)
+
+    def load_checkpoint(
+        self, folder: Path, models: Mapping[str, TrainableModel], *, fresh_optimizer: Sequence[str] = ()
+    ) -> tuple[int, Mapping[str, Any]]:
+        """Restore from the newest checkpoint of a folder, or from one checkpoint; returns (step, state)."""
+        from mcore_compat.checkpoint import load
+
+        found = load(folder, _train_states(models), fresh_optimizer=fresh_optimizer)
+        return found.step, found.state
+
     def on_rank_zero(self, work: Callable[[], ResultT]) -> ResultT:
         """Run on rank 0 and give everybody its result, or raise its error everywhere."""
         import torch.distributed as dist
@@ -184,6 +209,13 @@ class MegatronBackend:
         if head == "lm":
             self._vocab = _vocab_shard(self.groups, architecture.vocab_size, padded)
         return chunks, architecture
+
+
+def _train_states(models: Mapping[str, TrainableModel]) -> dict[str, TrainState]:
+    ours = {role: model for role, model in models.items() if isinstance(model, MegatronModel)}
+    if len(ours) < len(models):
+        raise ConfigError("only models of this backend can be saved", hint="pass what actor() and critic() returned")
+    return {role: model.train_state() for role, model in ours.items()}
 
 
 def _warn_of_dropout(chunks: Sequence[Any]) -> None:

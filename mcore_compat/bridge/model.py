@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from mcore_compat.bridge.ranks import collect_rows, rows_of_rank, split_rows
+from mcore_compat.checks import UpdateGuard
 from mcore_compat.contracts import Batch, Groups, LossFunction, OutputFunction, UpdateResult, VocabShard
 from mcore_compat.errors import ConfigError
 
 if TYPE_CHECKING:
     import torch
 
+    from mcore_compat.checkpoint import TrainState
     from mcore_compat.seams.optimizer import Optimizer
     from mcore_compat.weights import Architecture
 
@@ -36,6 +38,7 @@ class MegatronModel:
         self._architecture = architecture
         self._folder = folder
         self._vocab = vocab
+        self._guard = UpdateGuard(chunks, optimizer) if optimizer is not None else nullcontext()
 
     def evaluate(self, batch: Batch, micro_batch_size: int, output: OutputFunction) -> dict[str, torch.Tensor]:
         """Run without gradients, in evaluation mode; the tensors of ``output`` for all rows, on every rank."""
@@ -63,7 +66,9 @@ class MegatronModel:
         mine = rows_of_rank(batch, self._groups.dp.rank, rows // copies)
         zero_grad(self.chunks, optimizer)
         found = forward_backward(self.chunks, split_rows(mine, micro_batch_size), loss, optimizer=optimizer)
-        return UpdateResult(optimizer.step(), found.loss, found.metrics)
+        with self._guard:
+            step = optimizer.step()
+        return UpdateResult(step, found.loss, found.metrics)
 
     def __call__(self, batch: Batch) -> torch.Tensor:
         """Log-probabilities [R, T - 1] of the tokens from the second on, in evaluation mode; on every rank."""
@@ -95,7 +100,6 @@ class MegatronModel:
         """Yield full tensors under Hugging Face names, on every rank, as of the last step."""
         from mcore_compat.weights import iter_weights
 
-        self._settle()
         return iter_weights(self.chunks, self._architecture, self._groups)
 
     def save_hf(self, folder: Path) -> None:
@@ -104,13 +108,14 @@ class MegatronModel:
 
         from mcore_compat.weights import save_hf
 
-        self._settle()
         save_hf(self.chunks, folder, self._folder, self._groups)
         dist.barrier()  # others may read the folder as soon as they return
 
-    def _settle(self) -> None:
-        if self.optimizer is not None:
-            self.optimizer.finish_param_sync()
+    def train_state(self) -> TrainState:
+        """What a checkpoint keeps of it."""
+        from mcore_compat.checkpoint import TrainState
+
+        return TrainState(self.chunks, self.optimizer, vocab_size=self._architecture.vocab_size)
 
     def _require_optimizer(self) -> Optimizer:
         if self.optimizer is None:

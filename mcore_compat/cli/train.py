@@ -23,7 +23,8 @@ def train(config: Path, overrides: tuple[str, ...], as_json: bool) -> None:
     """Run PPO with the settings of CONFIG, a YAML file in verl's key names.
 
     Under torchrun the ranks share the work as actor_rollout_ref.actor.megatron says. Ctrl-C ends the run
-    after the step in flight.
+    after the step in flight. With trainer.save_freq the same command and run folder
+    (trainer.default_local_dir) goes on from the newest checkpoint, on any layout and release.
     """
     require_packages()
     from mcore_compat.rl.config_load import load_config
@@ -37,7 +38,9 @@ def train(config: Path, overrides: tuple[str, ...], as_json: bool) -> None:
 
         backend = make_backend(settings)
         trainer = settings.trainer
-        folder = backend.on_rank_zero(lambda: choose_folder(trainer.default_local_dir, trainer.experiment_name))
+        folder = backend.on_rank_zero(
+            lambda: choose_folder(trainer.default_local_dir, trainer.experiment_name, trainer)
+        )
         return run_ppo(settings, backend, folder, talk=talk, stop=stop)
 
     run_job(job, as_json=as_json)

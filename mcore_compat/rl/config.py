@@ -14,6 +14,7 @@ from mcore_compat.contracts import Precision
 from mcore_compat.rl.settings import KLEstimator
 
 LoggerName = Literal["console", "tensorboard"]
+ModelName = Literal["actor", "critic"]
 
 
 @dataclass(frozen=True)
@@ -287,6 +288,12 @@ class TrainerConfig:
         test_freq: Score the validation prompts every that many steps; -1: only before and after.
         val_before_train: Score them before the first step.
         logger: Where metrics go besides ``metrics.jsonl``.
+        save_freq: Save a checkpoint every that many steps, after the last one and when the run is stopped; -1: never.
+        max_ckpt_to_keep: How many checkpoints stay; ``None``: all.
+        resume_mode: ``auto``: go on from the newest checkpoint in ``default_local_dir`` where there is one.
+            ``resume_path``: from ``resume_from_path``. ``disable``: start anew.
+        resume_from_path: A run's folder of checkpoints, or one checkpoint.
+        resume_fresh_optimizer: Models whose optimizer starts with zero moments instead of the saved ones.
         critic_warmup: First steps in which only the critic learns.
         device: ``auto``: CUDA where there is one.
         precision: Of weights and arithmetic; main parameters are fp32 in any case.
@@ -299,6 +306,11 @@ class TrainerConfig:
     test_freq: int = -1
     val_before_train: bool = True
     logger: list[LoggerName] = field(default_factory=lambda: ["console", "tensorboard"])
+    save_freq: int = -1
+    max_ckpt_to_keep: int | None = None
+    resume_mode: Literal["auto", "disable", "resume_path"] = "auto"
+    resume_from_path: str | None = None
+    resume_fresh_optimizer: list[ModelName] = field(default_factory=list)
     critic_warmup: int = 0
     device: Literal["auto", "cpu", "cuda"] = "auto"
     precision: Precision = "fp32"

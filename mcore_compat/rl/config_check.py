@@ -29,6 +29,7 @@ _AT_LEAST_ONE = (
     "critic.ppo_epochs",
     "trainer.total_training_steps",
     "trainer.total_epochs",
+    "trainer.max_ckpt_to_keep",
     f"{_MEGATRON}.tensor_model_parallel_size",
     f"{_MEGATRON}.pipeline_model_parallel_size",
     f"{_MEGATRON}.virtual_pipeline_model_parallel_size",
@@ -83,6 +84,7 @@ def _problems(config: Config, world_size: int) -> Iterator[str]:
     if not config.actor_rollout_ref.model.path:
         yield "actor_rollout_ref.model.path is not set; expected a Hugging Face folder"
     yield from _out_of_range(config)
+    yield from _resuming(config)
     yield from _layout(config, world_size)
     yield from _batches(config, data_parallel_size(config, world_size))
 
@@ -107,6 +109,15 @@ def _out_of_range(config: Config) -> Iterator[str]:
         yield f"{_ROLLOUT}.temperature is 0; for greedy responses set {_ROLLOUT}.do_sample=false"
     if config.trainer.precision == "fp16" and config.trainer.device == "cpu":
         yield "trainer.precision is fp16 and trainer.device is cpu; the CPU trains in fp32 or bf16"
+
+
+def _resuming(config: Config) -> Iterator[str]:
+    mode, path = config.trainer.resume_mode, config.trainer.resume_from_path
+    if (mode == "resume_path") is not (path is not None):
+        yield (
+            f"trainer.resume_mode is {mode} and trainer.resume_from_path is {path}; "
+            "expected resume_mode=resume_path together with a path, or neither"
+        )
 
 
 def _layout(config: Config, world_size: int) -> Iterator[str]:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -31,6 +32,7 @@ from mcore_compat.rl.kl import kl_controller
 from mcore_compat.rl.metrics import Stopwatch, data_metrics, throughput
 from mcore_compat.rl.progress import Talk
 from mcore_compat.rl.report import Report
+from mcore_compat.rl.resume import Progress
 from mcore_compat.rl.rollout import HFRollout, generate_on_all
 from mcore_compat.rl.run_folder import RunFolder
 from mcore_compat.rl.update import ppo_update
@@ -57,6 +59,7 @@ def train(config: Config, backend: TrainingBackend, folder: Path, *, talk: Talk,
         WeightsError: A model folder cannot be read.
         ReferenceMismatch: Actor and reference differ before the first update.
         NumericalError: A loss, gradient or KL is not finite.
+        CheckpointError: A checkpoint cannot be written, or the run cannot go on from one.
         PeerLost: Another rank is gone.
     """
     with peer_loss():
@@ -86,21 +89,27 @@ class Trainer:
         self._kl_control = kl_controller(self._settings.algorithm.kl_ctrl)
         self._order = torch.Generator().manual_seed(config.actor_rollout_ref.actor.data_loader_seed)
         self._load_models(Path(str(config.actor_rollout_ref.model.path)).expanduser())
+        models = {"actor": self._actor, "critic": self._critic}
+        self._progress = Progress(config.trainer, backend, models, self._order, self._kl_control)
 
     def run(self, folder: Path, stop: StopRequest) -> Report:
-        """Validate, train, validate, export."""
-        record = RunFolder(folder, self._config)
-        self._backend.on_rank_zero(record.open)
+        """Validate, train, validate, export; or go on from a checkpoint."""
+        record, progress = RunFolder(folder, self._config), self._progress
+        if progress.restore(folder):
+            self._engine.load_weights(self._actor.stream())
+            self._talk.say(f"going on after step {progress.step} of {self._total}")
+        steps = self._backend.on_rank_zero(lambda: record.open(progress.step))
         self._talk.say(f"run folder: {folder}")
-        steps: list[dict[str, float]] = []
         try:
-            before = self.validate() if self._config.trainer.val_before_train else None
+            if progress.step == 0 and self._config.trainer.val_before_train:
+                progress.score_before = self.validate()
             interrupted = self._train(steps, record, stop)
             self._actor.save_hf(folder / "actor")
         finally:
             # No exchange between ranks here: one of them may be gone.
             if self._backend.rank == 0:
                 record.close(steps)
+        before = progress.score_before
         after = steps[-1].get(VALIDATION_SCORE) if steps else before
         return Report(self._backend.release, steps, before, after, folder / "actor", folder, interrupted)
 
@@ -115,13 +124,16 @@ class Trainer:
 
     def _train(self, steps: list[dict[str, float]], record: RunFolder, stop: StopRequest) -> bool:
         """Do all steps; whether a signal ended them early."""
-        for step, batch in zip(range(self._total), batches(self._config, self._prompts), strict=False):
+        numbered = zip(range(self._total), batches(self._config, self._prompts), strict=False)
+        for step, batch in islice(numbered, self._progress.step, None):
             metrics = self._step(step, batch)
             steps.append(metrics)
             if "console" in self._config.trainer.logger:
                 self._talk.step(step, self._total, metrics)
             self._backend.on_rank_zero(partial(record.add_step, step, metrics))
-            if self._backend.on_rank_zero(lambda: stop.requested):
+            stopped = self._backend.on_rank_zero(lambda: stop.requested)
+            self._progress.done(step, record.path, last=stopped or step + 1 == self._total)
+            if stopped:
                 self._talk.say(f"stopped after step {step + 1} of {self._total}")
                 return True
         return False

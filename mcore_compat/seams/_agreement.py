@@ -48,8 +48,9 @@ def same_on_all_ranks(doing: str) -> Iterator[None]:
 def _gather(failure: str | None) -> list[str | None]:
     import torch.distributed as dist
 
-    failures: list[str | None] = [None] * dist.get_world_size()
-    dist.all_gather_object(failures, failure)
+    failures: list[str | None] = [failure] * dist.get_world_size()
+    if len(failures) > 1:
+        dist.all_gather_object(failures, failure)
     return failures
 
 

@@ -5,6 +5,7 @@ Models are transformers' own; the optimizer is AdamW.
 
 from __future__ import annotations
 
+import json
 import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -47,6 +48,32 @@ class TorchBackend:
 
     def reference(self, folder: Path) -> TorchModel:
         return TorchModel(_Policy(folder), folder, OptimizerSettings())
+
+    def save_checkpoint(
+        self,
+        folder: Path,
+        models: Mapping[str, TorchModel],
+        *,
+        step: int,
+        state: Mapping[str, Any],
+        keep: int | None = None,
+    ) -> None:
+        target = folder / f"step-{step}"
+        target.mkdir(parents=True)
+        parts = {role: (model.module.state_dict(), model.optimizer.state_dict()) for role, model in models.items()}
+        torch.save(parts, target / "models.pt")
+        (target / "state.json").write_text(json.dumps({"step": step, "state": state, "keep": keep}))
+
+    def load_checkpoint(
+        self, folder: Path, models: Mapping[str, TorchModel], *, fresh_optimizer: Sequence[str] = ()
+    ) -> tuple[int, Mapping[str, Any]]:
+        newest = max(folder.glob("step-*"), key=lambda path: int(path.name[5:]), default=folder)
+        for role, (module, optimizer) in torch.load(newest / "models.pt").items():
+            models[role].module.load_state_dict(module)
+            if role not in fresh_optimizer:
+                models[role].optimizer.load_state_dict(optimizer)
+        found = json.loads((newest / "state.json").read_text())
+        return found["step"], found["state"]
 
     def on_rank_zero(self, work: Callable[[], ResultT]) -> ResultT:
         return work()

@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from mcore_compat.errors import StaleParameter
 from mcore_compat.seams.optimizer._groups import plain_name
+from mcore_compat.seams.optimizer._pieces import pieces
 
 if TYPE_CHECKING:
     import torch
 
-# Where upstream's two mixed-precision optimizers keep (parameters, model values of this rank, fp32 copies).
-_PLACES = (
-    ("float16_groups", "float16_groups", "fp32_from_float16_groups"),
-    ("model_float16_groups", "shard_float16_groups", "shard_fp32_from_float16_groups"),
-)
 # Elements compared per parameter: overwritten weights differ nearly everywhere, so a few tell.
 _SAMPLE = 64
 
@@ -31,10 +27,8 @@ class MainParameterCheck:
     def __init__(self, inner: Any, chunks: Sequence[Any]) -> None:
         named = (pair for chunk in chunks for pair in chunk.named_parameters())
         names = {id(parameter): plain_name(name) for name, parameter in named}
-        pairs = list(_pairs(inner))
-        self._names = [names.get(id(parameter), "a parameter") for parameter, _, _ in pairs]
-        self._model = [_sample(values) for _, values, _ in pairs]
-        self._main = [_sample(copy) for _, _, copy in pairs]
+        self._copies = [piece for piece in pieces(inner) if piece.is_copy]
+        self._names = [names.get(id(piece.parameter), "a parameter") for piece in self._copies]
 
     def __call__(self) -> None:
         """Compare.
@@ -44,14 +38,17 @@ class MainParameterCheck:
         """
         import torch
 
-        if not self._model:
+        if not self._copies:
             return
-        model = torch.cat(self._model)
-        if torch.equal(torch.cat(self._main).to(model.dtype), model):
+        # Anew each time: a parameter may have got other storage, which the plain optimizer copes with.
+        model = [_sample(piece.values) for piece in self._copies]
+        main = [_sample(piece.main) for piece in self._copies]
+        together = torch.cat(model)
+        if torch.equal(torch.cat(main).to(together.dtype), together):
             return
         stale = [
             name
-            for name, values, copy in zip(self._names, self._model, self._main, strict=True)
+            for name, values, copy in zip(self._names, model, main, strict=True)
             if not torch.equal(copy.to(values.dtype), values)
         ]
         raise StaleParameter(
@@ -59,16 +56,6 @@ class MainParameterCheck:
             f"first {stale[0]}): the step would overwrite the weights from the old copies",
             hint="call optimizer.reload_model_params() after writing weights, or use load_hf(..., optimizer=optimizer)",
         )
-
-
-def _pairs(inner: Any) -> Iterator[tuple[Any, torch.Tensor, torch.Tensor]]:
-    for optimizer in getattr(inner, "chained_optimizers", [inner]):
-        for names in _PLACES:
-            groups = [getattr(optimizer, name, []) for name in names]
-            for parameters, values, copies in zip(*groups, strict=True):
-                for triple in zip(parameters, values, copies, strict=True):
-                    if all(tensor is not None for tensor in triple):  # fp8 parameters have no 16-bit values
-                        yield triple
 
 
 def _sample(tensor: torch.Tensor) -> torch.Tensor:

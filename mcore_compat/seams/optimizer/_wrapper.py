@@ -6,9 +6,11 @@ from collections.abc import Sequence
 from typing import Any
 
 from mcore_compat.contracts import DataParallelSettings, OptimizerSettings, StepResult
+from mcore_compat.seams.flat_buffers._aliasing import AliasCheck
 from mcore_compat.seams.optimizer._main_params import MainParameterCheck
 from mcore_compat.seams.optimizer._tied import check_tied_copies
 from mcore_compat.seams.param_sync import seam as param_sync
+from mcore_compat.seams.param_sync import settled_by
 
 
 class Optimizer:
@@ -35,10 +37,12 @@ class Optimizer:
         self.keeps_params_in_grad_buffer: bool = getattr(inner, "keeps_params_in_grad_buffer", False)
         self._chunks = chunks
         self.scales_loss = settings.precision == "fp16" or settings.loss_scale is not None
+        self._check_aliases = AliasCheck(chunks)
         self._check_main_params = MainParameterCheck(inner, chunks)
         for group in self.param_groups:  # upstream leaves this to its scheduler, and without one everything decays
             group["weight_decay"] = settings.weight_decay * group.get("wd_mult", 1.0)
         self.set_lr(settings.lr)
+        settled_by(chunks, self)
 
     @property
     def param_groups(self) -> list[dict[str, Any]]:
@@ -58,10 +62,11 @@ class Optimizer:
             What happened; ``grad_norm`` is the norm before clipping, also with clipping off.
 
         Raises:
-            StaleParameter: The two copies of a tied embedding (first and last stage) differ, or the fp32 main
-                parameters are not those of the model's weights.
+            StaleParameter: The two copies of a tied embedding (first and last stage) differ, the fp32 main parameters
+                are not those of the model's weights, or a parameter left the wrapper's buffer.
         """
         check_tied_copies(self._chunks)
+        self._check_aliases()
         self._check_main_params()
         updated, norm, zeros = self.inner.step()
         return StepResult(

@@ -45,6 +45,18 @@ class LossScale:
             self._adapt(overflow)
         return overflow
 
+    def state_dict(self) -> dict[str, Any]:
+        """What changes over time, under upstream's names; empty for a scale that stays."""
+        if not (self.active and self._dynamic):
+            return {}
+        scale = torch.tensor([self.value])
+        return {"scale": scale, "growth_tracker": self._quiet, "hysteresis_tracker": self._patience}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Take :meth:`state_dict` back."""
+        self.value = float(state["scale"])
+        self._quiet, self._patience = state["growth_tracker"], state["hysteresis_tracker"]
+
     def _adapt(self, overflow: bool) -> None:
         if overflow:
             self._quiet = 0

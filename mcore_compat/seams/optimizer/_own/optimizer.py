@@ -25,6 +25,10 @@ class BufferOptimizer:
         settings: What it does.
         chunks: Wrapped chunks; gradients are read from their buffers.
         sharded: Each data-parallel rank updates its slice of each bucket, and the slices are gathered afterwards.
+
+    Attributes:
+        optimizer: torch's, which does the update; named as in upstream's optimizers, as is ``grad_scaler``.
+        grad_scaler: The factor on the loss.
     """
 
     def __init__(self, settings: OptimizerSettings, chunks: Sequence[Any], *, sharded: bool) -> None:
@@ -34,13 +38,13 @@ class BufferOptimizer:
         self._segments = [segment for owned in by_group.values() for segment in owned]
         self._buckets = list(buckets(chunks, self._groups)) if sharded else []
         self._reduce_over = [self._groups.mp, *([self._groups.dp_cp] if sharded else [])]
-        self._scale = LossScale(settings)
-        self._optimizer = _torch_optimizer(settings, by_group)
+        self.grad_scaler = LossScale(settings)
+        self.optimizer = _torch_optimizer(settings, by_group)
 
     @property
     def param_groups(self) -> list[dict[str, Any]]:
         """Live parameter groups of the torch optimizer."""
-        groups_: list[dict[str, Any]] = self._optimizer.param_groups
+        groups_: list[dict[str, Any]] = self.optimizer.param_groups
         return groups_
 
     @property
@@ -58,14 +62,24 @@ class BufferOptimizer:
         """The fp32 copies."""
         return [[segment.main for segment in self._copied()]]
 
+    @property
+    def model_fp32_groups(self) -> list[list[torch.nn.Parameter]]:
+        """Parameters that are fp32 themselves."""
+        return [[segment.parameter for segment in self._segments if segment.parameter.dtype == torch.float32]]
+
+    @property
+    def shard_fp32_groups(self) -> list[list[torch.Tensor]]:
+        """Their elements that this rank updates, in place."""
+        return [[segment.main for segment in self._segments if segment.parameter.dtype == torch.float32]]
+
     def step(self) -> tuple[bool, float | None, float | None]:
         """Update; returns (updated, gradient norm, zeros), as upstream's optimizers do."""
         self._load_gradients()
-        if self._scale.active and self._scale.overflowed(self._gradients(), self._all_reduce):
+        if self.grad_scaler.active and self.grad_scaler.overflowed(self._gradients(), self._all_reduce):
             return False, None, None
         norm = self._clip()
         zeros = self._zeros() if self._settings.log_num_zeros_in_grad else None
-        self._optimizer.step()
+        self.optimizer.step()
         self._store_parameters()
         return True, norm, zeros
 
@@ -74,7 +88,7 @@ class BufferOptimizer:
 
     def scale_loss(self, loss: torch.Tensor) -> torch.Tensor:
         """The loss times the loss scale."""
-        return loss * self._scale.value
+        return loss * self.grad_scaler.value
 
     def reload_model_params(self) -> None:
         """Copy the model's values into the main parameters."""
@@ -91,8 +105,8 @@ class BufferOptimizer:
         for segment in self._segments:
             if segment.main.grad is not segment.gradient and segment.main.grad is not None:
                 segment.main.grad.copy_(segment.gradient)
-        if self._scale.active:
-            torch._foreach_mul_(self._gradients(), 1.0 / self._scale.value)
+        if self.grad_scaler.active:
+            torch._foreach_mul_(self._gradients(), 1.0 / self.grad_scaler.value)
 
     def _counted(self) -> list[torch.Tensor]:
         rank = self._groups.tp.rank
