@@ -3,5 +3,6 @@
 from __future__ import annotations
 
 from mcore_compat.checks.parity import Parity, reference_parity
+from mcore_compat.checks.update import UpdateGuard
 
-__all__ = ["Parity", "reference_parity"]
+__all__ = ["Parity", "UpdateGuard", "reference_parity"]

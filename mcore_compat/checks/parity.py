@@ -12,9 +12,10 @@ from mcore_compat.errors import ReferenceMismatch
 if TYPE_CHECKING:
     import torch
 
-# A torch.nn.Module that maps tokens [R, T] to logits [R, T, V] (or to an object with ``.logits``), or anything callable
-# that maps the batch to log-probabilities [R, T - 1] of the tokens from the second on.
+# A torch.nn.Module that maps tokens [R, T] (and the INPUTS that the batch has) to logits [R, T, V] or to an object with
+# ``.logits``, or anything callable that maps the batch to log-probabilities [R, T - 1] of the tokens after the first.
 Side = Callable[..., Any]
+INPUTS = ("attention_mask", "position_ids")
 
 
 @dataclass(frozen=True)
@@ -26,7 +27,7 @@ class Parity:
         mean_difference: Mean of actor − reference, in nats.
         largest_difference: Largest |actor − reference|, in nats.
         cause: Empty, or one of ``parameter precision``, ``weights differ``, ``train mode``, ``logit precision``,
-            ``unknown``.
+            ``padding``, ``unknown``.
         detail: What differs, in words.
     """
 
@@ -57,7 +58,8 @@ def reference_parity(actor: Side, reference: Side, batch: Batch, *, tolerance: f
     Args:
         actor: A module or callable, see :data:`Side`; evaluated in the mode it is in.
         reference: The same.
-        batch: ``tokens`` [R, T] int64.
+        batch: ``tokens`` [R, T] int64; optional ``attention_mask`` [R, T], 0 at padding, where nothing is compared, and
+            ``position_ids`` [R, T].
         tolerance: Largest difference that passes, in nats. Rounding to bf16 costs 0.1 and more, so keep it 0.
 
     Returns:
@@ -69,6 +71,8 @@ def reference_parity(actor: Side, reference: Side, batch: Batch, *, tolerance: f
         actor_logprob, actor_logits = _evaluate(actor, batch)
         reference_logprob, reference_logits = _evaluate(reference, batch)
     difference = actor_logprob.double() - reference_logprob.double()
+    if "attention_mask" in batch:
+        difference = difference.where(batch["attention_mask"][:, 1:].bool(), 0.0)
     mean, largest = difference.mean().item(), difference.abs().max().item()
     if largest <= tolerance:
         return Parity(True, mean, largest)
@@ -77,7 +81,8 @@ def reference_parity(actor: Side, reference: Side, batch: Batch, *, tolerance: f
         or _train_mode(actor, reference)
         or _weights(actor, reference)
         or _logit_precision(actor_logits, reference_logits)
-        or ("unknown", "Parameters, precision and mode are the same; compare padding and position ids.")
+        or _padding(difference, batch, tolerance)
+        or ("unknown", "Parameters, precision and mode are the same; compare the position ids of the two sides.")
     )
     return Parity(False, mean, largest, cause, detail)
 
@@ -87,7 +92,7 @@ def _evaluate(side: Side, batch: Batch) -> tuple[torch.Tensor, torch.Tensor | No
 
     if not isinstance(side, torch.nn.Module):
         return side(batch), None
-    output = side(batch["tokens"])
+    output = side(batch["tokens"], **{name: batch[name] for name in INPUTS if name in batch})
     logits = getattr(output, "logits", output)
     logprob = torch.log_softmax(logits[:, :-1].float(), dim=-1)
     return logprob.gather(-1, batch["tokens"][:, 1:, None]).squeeze(-1), logits
@@ -99,10 +104,16 @@ def _parameters(side: Side) -> dict[str, torch.Tensor]:
 
 
 def _parameter_precision(actor: Side, reference: Side) -> tuple[str, str] | None:
-    ours, theirs = ({p.dtype for p in _parameters(side).values()} for side in (actor, reference))
-    if not ours or not theirs or ours == theirs:
+    ours, theirs = _parameters(actor), _parameters(reference)
+    found, expected = ({p.dtype for p in named.values()} for named in (ours, theirs))
+    unequal = [name for name in ours.keys() & theirs.keys() if ours[name].dtype != theirs[name].dtype]
+    if not ours or not theirs or (found == expected and not unequal):
         return None
-    return "parameter precision", f"The actor holds {_listed(ours)}, the reference {_listed(theirs)}."
+    where = f" {len(unequal)} parameters differ in dtype, first {min(unequal)}." if unequal else ""
+    return (
+        "parameter precision",
+        f"The dtypes differ: the actor holds {_listed(found)}, the reference {_listed(expected)}.{where}",
+    )
 
 
 def _weights(actor: Side, reference: Side) -> tuple[str, str] | None:
@@ -140,6 +151,16 @@ def _logit_precision(actor: torch.Tensor | None, reference: torch.Tensor | None)
     if ours == theirs:
         return None
     return "logit precision", f"The actor's logits carry {ours}, the reference's {theirs}."
+
+
+def _padding(difference: torch.Tensor, batch: Batch, tolerance: float) -> tuple[str, str] | None:
+    mask = batch.get("attention_mask")
+    if mask is None:
+        return None
+    padded, unequal = (mask == 0).any(dim=1), (difference.abs() > tolerance).any(dim=1)
+    if padded.all() or (unequal & ~padded).any():
+        return None
+    return "padding", "Only rows with padding differ: one side attends to it, or counts it in the position ids."
 
 
 def _precision(logits: torch.Tensor) -> str:
