@@ -2,7 +2,8 @@
 
 A test that takes the argument ``release`` runs once per Megatron-Core release: by default on those the README
 promises, with ``--all-releases`` on all of the release table, with ``--megatron VERSION`` on that one only.
-``@pytest.mark.releases("0.6.0", ...)`` narrows a test to the releases it is about.
+``@pytest.mark.releases("0.6.0", ...)`` narrows a test to the releases it is about;
+``@pytest.mark.sampled("0.4.0", ...)`` narrows it where neither option is given.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import os
 
 import pytest
 
+from mcore_compat.matrix.table import releases
 from tests.releases import DEFAULT_RELEASES
 
 # Before anything imports torch: tests run side by side, and sums must not depend on the number of threads.
@@ -25,6 +27,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "releases(*versions): the only releases that this test is about")
+    config.addinivalue_line("markers", "sampled(*versions): enough of them where nobody asks for others")
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
@@ -32,17 +35,30 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         metafunc.parametrize("release", _wanted(metafunc))
 
 
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave out the tests that are about other releases, which pytest would call skipped."""
+    about_others = [item for item in items if not isinstance(_parameters(item).get("release", ""), str)]
+    config.hook.pytest_deselected(items=about_others)
+    items[:] = [item for item in items if item not in about_others]
+
+
+def _parameters(item: pytest.Item) -> dict[str, object]:
+    return item.callspec.params if hasattr(item, "callspec") else {}
+
+
+def asked_for(config: pytest.Config) -> list[str]:
+    """The releases that a test without marks runs on."""
+    if config.getoption("--megatron"):
+        return [config.getoption("--megatron")]
+    if config.getoption("--all-releases"):
+        return [row.version for row in releases()]
+    return list(DEFAULT_RELEASES)
+
+
 def _wanted(metafunc: pytest.Metafunc) -> list[str]:
-    only = metafunc.config.getoption("--megatron")
-    mark = metafunc.definition.get_closest_marker("releases")
-    if mark:
-        return [version for version in mark.args if only in (None, version)]
-    if only:
-        return [only]
-    return _table() if metafunc.config.getoption("--all-releases") else list(DEFAULT_RELEASES)
-
-
-def _table() -> list[str]:
-    from mcore_compat.matrix.table import releases
-
-    return [row.version for row in releases()]
+    config, marks = metafunc.config, metafunc.definition
+    if about := marks.get_closest_marker("releases"):
+        return [version for version in about.args if config.getoption("--megatron") in (None, version)]
+    sample = marks.get_closest_marker("sampled")
+    chosen = config.getoption("--megatron") or config.getoption("--all-releases")
+    return list(sample.args) if sample and not chosen else asked_for(config)

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 _NEEDED = ("torch", "omegaconf", "transformers", "safetensors", "matplotlib", "tensorboard", "pyarrow")
 # 128 + SIGINT, what a shell reports for a program that Ctrl-C ended.
-_INTERRUPTED = 130
+INTERRUPTED = 130
 
 
 def world_size() -> int:
@@ -77,11 +77,11 @@ def run_job(job: Callable[[Talk, StopRequest], Report], *, as_json: bool) -> Non
         with _quiet_upstream(), _talk() as talk, stop_on_signal(announce=is_rank_zero()) as stop:
             report = job(talk, stop)
     except KeyboardInterrupt:
-        sys.exit(_INTERRUPTED)
+        sys.exit(INTERRUPTED)
     if is_rank_zero():
         click.echo(json.dumps(report.as_json()) if as_json else "\n".join(report.lines()))
     if report.interrupted:
-        sys.exit(_INTERRUPTED)
+        sys.exit(INTERRUPTED)
 
 
 @contextmanager

@@ -16,8 +16,10 @@ from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
+from mcore_compat.detect import find
 from mcore_compat.errors import EnvironmentMismatch
-from mcore_compat.matrix.table import Release, release
+from mcore_compat.matrix.rows import Fork, Release
+from mcore_compat.matrix.table import row as row_of
 
 Say = Callable[[str], None]
 
@@ -28,15 +30,18 @@ def overlay(version: str, cache: Path | None = None, say: Say | None = None) -> 
     Safe to call from several processes at once: each unpacks on its own and one of the results stays.
 
     Args:
-        version: A release of the table.
+        version: A release of the table, or a fork of ``matrix/forks.toml``: then its own folder.
         cache: Where overlays are kept; default ``$MCORE_COMPAT_CACHE`` or ``~/.cache/mcore_compat``.
         say: Told what takes time; default: standard error.
 
     Raises:
-        ConfigError: The table has no such release.
+        ConfigError: No table has it.
+        MegatronNotFound: The fork's folder holds no Megatron.
         EnvironmentMismatch: pip cannot fetch the wheel, or the wheel is not the one of the table.
     """
-    row = release(version)
+    row = row_of(version)
+    if isinstance(row, Fork):
+        return find(row.root).root
     folder = (cache or default_cache()) / "overlays" / row.version
     if not _complete(folder):
         try:

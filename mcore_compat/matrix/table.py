@@ -3,47 +3,30 @@
 from __future__ import annotations
 
 import difflib
-import sys
-from dataclasses import dataclass
+from collections.abc import Mapping
 from functools import lru_cache
 from pathlib import Path
 
 from packaging.version import InvalidVersion, Version
 
 from mcore_compat.errors import ConfigError
-
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    import tomli as tomllib
+from mcore_compat.matrix.rows import Fork, Release, read_forks, read_releases
 
 PACKAGED = Path(__file__).with_name("releases.toml")
 IN_REPOSITORY = Path(__file__).parents[2] / "matrix" / "releases.toml"
 
 
-@dataclass(frozen=True)
-class Release:
-    """One row of the table.
-
-    Attributes:
-        version: Megatron-Core release.
-        python: Tag of the interpreter whose wheel is taken (``3.11``); the files run on others too.
-        sha256: Of the x86_64 Linux wheel.
-        note: What to know about it.
-    """
-
-    version: str
-    python: str
-    sha256: str
-    note: str = ""
-
-
 @lru_cache(maxsize=1)
 def releases() -> tuple[Release, ...]:
     """Every row, oldest first."""
-    path = PACKAGED if PACKAGED.is_file() else IN_REPOSITORY
-    rows = tomllib.loads(path.read_text(encoding="utf-8"))["release"]
-    return tuple(sorted((Release(**row) for row in rows), key=lambda row: Version(row.version)))
+    return read_releases(PACKAGED if PACKAGED.is_file() else IN_REPOSITORY)
+
+
+@lru_cache(maxsize=1)
+def forks() -> tuple[Fork, ...]:
+    """The source trees that ``matrix/forks.toml`` of the checkout names; none where there is no checkout."""
+    path = IN_REPOSITORY.with_name("forks.toml")
+    return read_forks(path) if path.is_file() else ()
 
 
 def release(version: str) -> Release:
@@ -61,6 +44,20 @@ def release(version: str) -> Release:
     )
 
 
+def row(name: str) -> Release | Fork:
+    """The fork or the release of that name.
+
+    Raises:
+        ConfigError: No table has it.
+    """
+    return next((fork for fork in forks() if fork.name == name), None) or release(name)
+
+
+def expected(entry: Release | Fork) -> Mapping[str, str]:
+    """Seam to the variant that a release or fork takes."""
+    return entry.expect if isinstance(entry, Release) else {**release(entry.base).expect, **entry.expect}
+
+
 def unverified(version: str | None) -> str | None:
     """Say so when ``version`` is newer than every row; ``None`` otherwise, also where it is no version."""
     newest = releases()[-1].version
@@ -68,6 +65,20 @@ def unverified(version: str | None) -> str | None:
     if claimed is None or Version(claimed.public) <= Version(newest):
         return None
     return f"{version} is newer than {newest}, the newest release that mcore_compat is verified on"
+
+
+def at_least(version: str, first: str, *, required: bool = False) -> bool:
+    """Whether release ``version`` is ``first`` or a later one.
+
+    Raises:
+        ConfigError: ``version`` is no version; or it is older, where ``required``.
+    """
+    found = _parsed(version)
+    if found is None or (required and found < Version(first)):
+        raise ConfigError(
+            f"{version!r} is no release of Megatron-Core from {first} on", hint="mcore-compat matrix list"
+        )
+    return found >= Version(first)
 
 
 def _nearest(version: str, known: list[str]) -> list[str]:

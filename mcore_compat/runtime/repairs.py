@@ -88,6 +88,12 @@ def _expert_names_needed(source: Source, absent: Collection[str]) -> bool:
     return "transformer_engine" in absent and used and "TEColumnParallelGroupedLinear = None" not in text
 
 
+def _version_needed(source: Source, absent: Collection[str]) -> bool:
+    text = source.text("megatron.core.utils")
+    answered = '_te_version = PkgVersion("0.0.0")' in text
+    return "transformer_engine" in absent and "_te_version = None" in text and not answered
+
+
 def _product_needed(source: Source, absent: Collection[str]) -> bool:
     import numpy
 
@@ -146,6 +152,12 @@ def _name_gemm(module: ModuleType) -> list[Patch]:
 
 def _name_experts(module: ModuleType) -> list[Patch]:
     return [Patch(module, name, None, "tested against None but undefined") for name in _EXPERT_NAMES]
+
+
+def _answer_version(module: ModuleType) -> list[Patch]:
+    from packaging.version import Version
+
+    return [Patch(module, "_te_version", Version("0.0.0"), "an absent package is older than any")]
 
 
 def _name_product(module: ModuleType) -> list[Patch]:
@@ -217,6 +229,13 @@ REPAIRS = (
         "undefined without transformer_engine; the local spec of an MoE model raises NameError",
         _expert_names_needed,
         _name_experts,
+    ),
+    Repair(
+        "megatron.core.utils",
+        "_te_version",
+        "asking whether transformer_engine is new enough raises where it is absent",
+        _version_needed,
+        _answer_version,
     ),
     Repair(
         "megatron.core.dist_checkpointing.mapping",

@@ -16,7 +16,7 @@ from mcore_compat.runtime.device import DeviceKind, choose
 from mcore_compat.runtime.hooks import Hook
 from mcore_compat.runtime.patches import Patches
 from mcore_compat.runtime.repairs import REPAIRS, Repair
-from mcore_compat.runtime.source import Source
+from mcore_compat.runtime.source import ENTRIES, PROGRAMS, Source, portions
 from mcore_compat.runtime.standins import CATALOGUE, StandIn
 
 _OPTIONAL = ("apex", "transformer_engine")
@@ -30,6 +30,8 @@ class _Session:
 
 
 _session: _Session | None = None
+# What ``become_host()`` did; it stays for the life of the process.
+_forced: list[Action] | None = None
 
 
 def prepare(device: Literal["auto", "cpu", "cuda"] = "auto") -> Report:
@@ -47,11 +49,13 @@ def prepare(device: Literal["auto", "cpu", "cuda"] = "auto") -> Report:
         MegatronNotFound: No Megatron on ``sys.path``.
     """
     global _session
-    if _session is None:
-        kind = _resolve(device)
+    wanted = "auto" if _forced is not None else device
+    if _session is None or _session.report.device == "none":
+        kind = _resolve(wanted)
         _require_fresh()
+        restore()
         _session = _start(kind)
-    elif device not in ("auto", _session.report.device):
+    elif wanted not in ("auto", _session.report.device):
         raise EnvironmentMismatch(
             f"this process is prepared for {_session.report.device}, not {device}",
             hint="call restore() first, or start another process",
@@ -65,8 +69,26 @@ def restore() -> None:
     if _session is not None:
         _session.hook.remove()
         _session.patches.revert()
-        choose(None)
+        choose(None if _forced is None else "cpu")
         _session = None
+
+
+def become_host() -> None:
+    """Let the CPU answer CUDA calls for a program that never calls ``prepare()``, and say that CUDA is available.
+
+    A later ``prepare()``, for whatever device, finds the CPU chosen.
+    """
+    global _forced
+    if _forced is None:
+        _forced = _apply_host(Patches(), visible=True)
+        choose("cpu")
+
+
+def stand_in() -> None:
+    """Prepare for the Megatron that is about to be imported, unless ``prepare()`` was called; torch stays as it is."""
+    global _session
+    if _session is None:
+        _session = _start(_device_of_torch(), known=False)
 
 
 def report() -> Report | None:
@@ -75,7 +97,7 @@ def report() -> Report | None:
 
 
 def _resolve(device: Literal["auto", "cpu", "cuda"]) -> DeviceKind:
-    if device == "cpu":
+    if device == "cpu" or _forced is not None:
         return "cpu"
     import torch
 
@@ -89,6 +111,14 @@ def _resolve(device: Literal["auto", "cpu", "cuda"]) -> DeviceKind:
     return "cpu"
 
 
+def _device_of_torch() -> DeviceKind | None:
+    if _forced is not None:
+        return "cpu"
+    import torch
+
+    return "cuda" if torch.cuda.is_available() else None
+
+
 def _require_fresh() -> None:
     if "megatron.core" in sys.modules:
         found = getattr(sys.modules["megatron.core"], "__file__", "unknown place")
@@ -98,21 +128,22 @@ def _require_fresh() -> None:
         )
 
 
-def _start(kind: DeviceKind) -> _Session:
-    source = Source(find().root)
+def _start(kind: DeviceKind | None, *, known: bool = True) -> _Session:
+    """Prepare; ``known``: nothing but what the seams use will be imported."""
+    source = Source(find().root) if known else Source(find().root, (*ENTRIES, *PROGRAMS), tuple(portions()))
     absent = {name for name in {*source.importers, *_OPTIONAL} if not _installed(name)}
     _require_installed(source, absent)
     standins = {name: CATALOGUE[name] for name in sorted(absent & set(source.importers))}
     repairs = [row for row in REPAIRS if row.needed(source, absent)]
     patches = Patches()
     hook = Hook(standins, source.importers, _on_import(repairs, patches))
-    host: list[Action] = []
-    if kind == "cpu":
-        host = _become_host(patches)
+    host = _forced or []
+    if kind == "cpu" and not host:
+        host = _apply_host(patches, visible=False)
     hook.install()
     choose(kind)
     actions = [*_standin_actions(standins, source), *_repair_actions(repairs), *host]
-    return _Session(Report(kind, tuple(actions)), hook, patches)
+    return _Session(Report(kind or "none", tuple(actions)), hook, patches)
 
 
 def _installed(package: str) -> bool:
@@ -120,7 +151,7 @@ def _installed(package: str) -> bool:
 
 
 def _require_installed(source: Source, absent: set[str]) -> None:
-    missing = sorted(absent - set(CATALOGUE) - set(_OPTIONAL))
+    missing = sorted(absent & set(source.needed) - set(CATALOGUE) - set(_OPTIONAL))
     if missing:
         importer = min(source.importers[missing[0]])
         raise EnvironmentMismatch(
@@ -129,10 +160,10 @@ def _require_installed(source: Source, absent: set[str]) -> None:
         )
 
 
-def _become_host(patches: Patches) -> list[Action]:
+def _apply_host(patches: Patches, *, visible: bool) -> list[Action]:
     from mcore_compat.runtime import host
 
-    table = host.patches()
+    table = host.patches(visible=visible)
     patches.apply(table)
     return [Action("host", patch.label, patch.why) for patch in table if isinstance(patch.name, str)]
 

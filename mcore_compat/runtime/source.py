@@ -12,6 +12,7 @@ import sys
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
+from importlib.machinery import PathFinder
 from pathlib import Path
 
 ENTRIES = (
@@ -32,6 +33,17 @@ ENTRIES = (
     "megatron.optimizer.optimizer",
     "megatron.optimizer_param_scheduler",
 )
+# What programs import that know nothing of the seams.
+PROGRAMS = (
+    "megatron.core.models.bert",
+    "megatron.core.models.multimodal",
+    "megatron.core.models.retro",
+    "megatron.core.models.t5",
+    "megatron.core.models.vision",
+    "megatron.training",
+    "megatron.training.arguments",
+    "megatron.training.initialize",
+)
 _COMMENT = re.compile(r"#[^\n]*")
 _IMPORT = re.compile(
     r"^(?:from[ \t]+(?P<base>[.\w]+)[ \t]+import[ \t]+(?P<names>\([^)]*\)|(?:\\\n|[^\n])*)"
@@ -46,9 +58,13 @@ class Source:
 
     Attributes:
         root: Folder that holds ``megatron``.
+        entries: Modules that may be imported.
+        others: Further folders that hold parts of ``megatron``, other than ``megatron.core``.
     """
 
     root: Path
+    entries: tuple[str, ...] = ENTRIES
+    others: tuple[Path, ...] = ()
     _texts: dict[str, str | None] = field(default_factory=dict, compare=False, repr=False)
 
     def text(self, module: str) -> str:
@@ -62,8 +78,9 @@ class Source:
         return self._texts[module]
 
     def _path(self, module: str) -> Path | None:
-        base = self.root.joinpath(*module.split("."))
-        candidates = (base / "__init__.py", base.with_name(base.name + ".py"))
+        roots = [self.root, *([] if f"{module}.".startswith("megatron.core.") else self.others)]
+        bases = (root.joinpath(*module.split(".")) for root in roots)
+        candidates = (path for base in bases for path in (base / "__init__.py", base.with_name(base.name + ".py")))
         return next((path for path in candidates if path.is_file()), None)
 
     @cached_property
@@ -78,10 +95,19 @@ class Source:
         return {top: frozenset(modules) for top, modules in found.items()}
 
     @cached_property
+    def needed(self) -> frozenset[str]:
+        """Packages that what the seams use imports without a guard."""
+        modules = self._reached_from(ENTRIES)
+        return frozenset(top for top, importers in self.importers.items() if importers & modules)
+
+    @cached_property
     def reachable(self) -> frozenset[str]:
-        """Modules of the tree that importing ``ENTRIES`` certainly runs."""
+        """Modules of the tree that importing the entries certainly runs."""
+        return self._reached_from(self.entries)
+
+    def _reached_from(self, entries: Iterable[str]) -> frozenset[str]:
         seen: set[str] = set()
-        todo = list(ENTRIES)
+        todo = list(entries)
         while todo:
             module = todo.pop()
             if module in seen or self._read(module) is None:
@@ -96,6 +122,12 @@ class Source:
     def _is_package(self, module: str) -> bool:
         path = self._path(module)
         return path is not None and path.name == "__init__.py"
+
+
+def portions() -> Iterator[Path]:
+    """Folders on ``sys.path`` that hold a part of ``megatron``."""
+    spec = PathFinder.find_spec("megatron")
+    yield from (Path(place).parent for place in (spec and spec.submodule_search_locations) or ())
 
 
 def _parents(module: str) -> Iterable[str]:

@@ -9,6 +9,7 @@ from typing import Any
 
 from mcore_compat import runtime
 from mcore_compat.errors import McoreCompatError
+from mcore_compat.runtime import session
 from mcore_compat.runtime.device import device, is_host
 
 STAND_INS = ("amp_C", "apex", "pkg_resources", "six", "tools", "transformer_engine", "triton")
@@ -193,3 +194,21 @@ def averages() -> dict[str, Any]:
     result = {"all": whole.tolist(), "part": part.tolist(), "kept": kept, "backend": dist.get_backend(group)}
     dist.destroy_process_group()
     return result
+
+
+def unmodified(host: bool) -> dict[str, Any]:
+    """What a program under ``matrix exec`` finds that imports Megatron before it calls ``prepare()``, if ever."""
+    warnings.simplefilter("ignore")
+    import torch
+
+    truth = torch.cuda.is_available
+    if host:
+        session.become_host()
+    session.stand_in()
+    importlib.import_module("megatron.core.models.gpt")
+    report = session.report()
+    found = {"device": report.device if report else "", "untouched": torch.cuda.is_available is truth}
+    if host:
+        runtime.restore()
+        found |= {"available": torch.cuda.is_available(), "place": torch.ones(1).cuda().device.type, "host": is_host()}
+    return {**found, **refused("cpu")}

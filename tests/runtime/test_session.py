@@ -114,3 +114,16 @@ def test_releases_that_probe_find_packages_absent(release: str) -> None:
     assert not {"apex", "transformer_engine"} & set(found["stand-ins"])
     assert found["HAVE_TE"][GPT[1]] is False
     assert found["versions"] == []
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="this machine has a CUDA device")
+def test_program_that_never_prepares_gets_its_packages_only() -> None:
+    found = run("unmodified", False, release="0.6.0")
+    assert (found["device"], found["untouched"]) == ("none", True)
+    assert "before prepare()" in found["text"]
+
+
+def test_forced_host_outlives_what_the_program_prepares_and_restores() -> None:
+    found = run("unmodified", True, release="0.6.0")
+    assert (found["device"], found["untouched"]) == ("cpu", False)
+    assert (found["available"], found["place"], found["host"]) == (True, "cpu", True)

@@ -11,6 +11,10 @@ from mcore_compat.runtime.patches import Patch
 from . import collectives, cuda, placement, types
 
 
-def patches() -> list[Patch]:
-    """Every patch of the host device."""
-    return [*cuda.patches(), *placement.patches(), *types.patches(), *collectives.patches()]
+def patches(*, visible: bool = False) -> list[Patch]:
+    """Every patch of the host device.
+
+    Args:
+        visible: What ``torch.cuda.is_available()`` says.
+    """
+    return [*cuda.patches(visible=visible), *placement.patches(), *types.patches(), *collectives.patches()]

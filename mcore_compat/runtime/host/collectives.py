@@ -1,4 +1,4 @@
-"""``torch.distributed``: NCCL means gloo, and averages are sums of shares."""
+"""``torch.distributed``: NCCL means gloo, a mesh of CUDA devices one of CPUs, and averages are sums of shares."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
+from torch.distributed import device_mesh
 
 from mcore_compat.runtime.patches import Patch
 
@@ -27,6 +28,25 @@ def _group_maker(original: Callable[..., Any]) -> Callable[..., Any]:
 
 def _gloo(backend: Any) -> Any:
     return "gloo" if isinstance(backend, str) and "nccl" in backend.lower() else backend
+
+
+def _barrier(original: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(original)
+    def barrier(group: Any = None, async_op: bool = False, device_ids: Any = None, **kwargs: Any) -> Any:
+        return original(group, async_op, None, **kwargs)
+
+    return barrier
+
+
+def _mesh_maker(original: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(original)
+    def make(*args: Any, **kwargs: Any) -> Any:
+        args = tuple("cpu" if value == "cuda" else value for value in args)
+        if kwargs.get("device_type") == "cuda":
+            kwargs["device_type"] = "cpu"
+        return original(*args, **kwargs)
+
+    return make
 
 
 def _averaging_all_reduce(original: Callable[..., Any]) -> Callable[..., Any]:
@@ -63,6 +83,12 @@ def patches() -> list[Patch]:
     average = "gloo has no average"
     return [
         *(Patch(dist, name, _group_maker(getattr(dist, name)), gloo) for name in ("init_process_group", "new_group")),
+        Patch(dist, "barrier", _barrier(dist.barrier), gloo),
+        *(
+            Patch(holder, "init_device_mesh", _mesh_maker(device_mesh.init_device_mesh), gloo)
+            for holder in (dist, device_mesh)
+        ),
+        Patch(device_mesh.DeviceMesh, "__init__", _mesh_maker(device_mesh.DeviceMesh.__init__), gloo),
         Patch(dist, "all_reduce", _averaging_all_reduce(dist.all_reduce), average),
         *(
             Patch(dist, name, _averaging_reduce_scatter(getattr(dist, name)), average)

@@ -1,10 +1,12 @@
-"""``torch.cuda`` with one device, number 0, whose streams do nothing and whose generator is the CPU's."""
+"""``torch.cuda`` with one device per local rank, whose streams do nothing and whose generator is the CPU's."""
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable, Iterable
 from contextlib import nullcontext
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -68,6 +70,57 @@ class Stream:
         """Return at once."""
 
 
+@dataclass(frozen=True)
+class Properties:
+    """What a device says about itself: as old as bf16 allows, so that nobody asks for fp8."""
+
+    name: str = "CPU, by mcore_compat"
+    major: int = 8
+    minor: int = 0
+    multi_processor_count: int = os.cpu_count() or 1
+    total_memory: int = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+
+
+class CurrentDevice:
+    """The device number in use; also ``torch.cuda.device``, which changes it for a while."""
+
+    number = 0
+
+    def __init__(self, device: Device) -> None:
+        self._wanted = _number(device)
+
+    def __enter__(self) -> None:
+        self._before = CurrentDevice.number
+        CurrentDevice.number = self._wanted
+
+    def __exit__(self, *error: object) -> None:
+        CurrentDevice.number = self._before
+
+
+def _number(device: Any) -> int:
+    if type(device) is int:
+        return device if device >= 0 else CurrentDevice.number
+    index = None if device is None else torch.device(device).index
+    return CurrentDevice.number if index is None else index
+
+
+def _set_device(device: Device) -> None:
+    CurrentDevice.number = _number(device)
+
+
+def _current_device() -> int:
+    return CurrentDevice.number
+
+
+def _device_count() -> int:
+    return int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
+
+
+def _get_rng_states() -> list[torch.Tensor]:
+    return [_get_rng_state()] * _device_count()
+
+
+_PROPERTIES = Properties()
 _STREAM = Stream()
 
 
@@ -99,10 +152,6 @@ def _get_rng_state(device: Device = "cuda") -> torch.Tensor:
     return torch.default_generator.get_state()
 
 
-def _get_rng_states() -> list[torch.Tensor]:
-    return [torch.default_generator.get_state()]
-
-
 def _set_rng_state(new_state: torch.Tensor, device: Device = "cuda") -> None:
     torch.default_generator.set_state(new_state)
 
@@ -126,18 +175,19 @@ _DEVICE: dict[str, Any] = {
     "Stream": Stream,
     "_lazy_call": _call,
     "_lazy_init": _always(None),
-    "current_device": _always(0),
+    "current_device": _current_device,
     "current_stream": _always(_STREAM),
-    "default_generators": (torch.default_generator,),
     "default_stream": _always(_STREAM),
-    "device": _always(nullcontext()),
-    "device_count": _always(1),
+    "device": CurrentDevice,
+    "device_count": _device_count,
+    "get_device_capability": _always((_PROPERTIES.major, _PROPERTIES.minor)),
+    "get_device_name": _always(_PROPERTIES.name),
+    "get_device_properties": _always(_PROPERTIES),
     "init": _always(None),
-    # False is the truth where there is no CUDA, and what the caller asked for where there is.
-    "is_available": _always(False),
     "ipc_collect": _always(None),
+    "mem_get_info": _always((_PROPERTIES.total_memory, _PROPERTIES.total_memory)),
     "reset_peak_memory_stats": _always(None),
-    "set_device": _always(None),
+    "set_device": _set_device,
     "set_stream": _always(None),
     "stream": _always(nullcontext()),
     "synchronize": _always(None),
@@ -145,10 +195,16 @@ _DEVICE: dict[str, Any] = {
 _NVTX: dict[str, Any] = {"mark": _always(None), "range_pop": _always(None), "range_push": _always(None)}
 
 
-def patches() -> list[Patch]:
-    """Patches of ``torch.cuda``, ``torch.cuda.random`` and ``torch.cuda.nvtx``."""
+def patches(*, visible: bool) -> list[Patch]:
+    """Patches of ``torch.cuda``, ``torch.cuda.random`` and ``torch.cuda.nvtx``.
+
+    Args:
+        visible: What ``is_available()`` says. False is the truth where there is no CUDA, and what the caller asked
+            for where there is; True lets programs go on that would skip or refuse.
+    """
+    seen = {"is_available": _always(visible), "default_generators": (torch.default_generator,) * _device_count()}
     tables = (
-        (torch.cuda, _DEVICE, "there is no CUDA device"),
+        (torch.cuda, _DEVICE | seen, "there is no CUDA device"),
         (torch.cuda, _RANDOM, "random numbers come from the CPU's generator"),
         (torch.cuda.random, _RANDOM, "random numbers come from the CPU's generator"),
         (torch.cuda.nvtx, _NVTX, "there is no CUDA profiler"),

@@ -1,4 +1,4 @@
-"""Where tensors are made and moved: every CUDA device means the CPU."""
+"""Where tensors, generators and modules are made and moved: every CUDA device means the CPU."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
-from torch.utils._device import _device_constructors
+from torch.utils._device import DeviceContext, _device_constructors
 
 from mcore_compat.runtime.patches import Patch
 
 CPU = torch.device("cpu")
-_MOVERS = ("to",)
+_LIKES = ("empty_like", "full_like", "ones_like", "rand_like", "randint_like", "randn_like", "zeros_like")
 _MAKERS = ("new_empty", "new_empty_strided", "new_full", "new_ones", "new_tensor", "new_zeros")
 
 
@@ -37,6 +37,19 @@ def _maker(original: Callable[..., Any]) -> Callable[..., Any]:
     return make
 
 
+class HostGenerator(type):
+    """Type of the ``torch.Generator`` stand-in: constructs, and recognises, the CPU's generators."""
+
+    host: Any
+
+    def __call__(cls, device: Any = None) -> torch.Generator:
+        """Construct on the CPU."""
+        return cls.host(device=on_host(device or CPU))  # type: ignore[no-any-return]
+
+    def __instancecheck__(cls, instance: object) -> bool:
+        return isinstance(instance, cls.host)
+
+
 def _mover(original: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(original)
     def move(self: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
@@ -49,12 +62,32 @@ def _mover(original: Callable[..., Any]) -> Callable[..., Any]:
     return move
 
 
+def _context(original: Callable[..., None]) -> Callable[..., None]:
+    @functools.wraps(original)
+    def init(self: Any, device: Any) -> None:
+        original(self, on_host(device))
+
+    return init
+
+
+def _data_parallel(original: Callable[..., None]) -> Callable[..., None]:
+    @functools.wraps(original)
+    def init(self: Any, module: Any, device_ids: Any = None, output_device: Any = None, *args: Any, **kw: Any) -> None:
+        original(self, module, None, None, *args, **kw)
+
+    return init
+
+
 def _cuda(self: torch.Tensor, *args: Any, **kwargs: Any) -> torch.Tensor:
     return self
 
 
 def _pin_memory(self: torch.Tensor, device: Any = None) -> torch.Tensor:
     return self
+
+
+def _record_stream(self: torch.Tensor, stream: Any) -> None:
+    """Nothing to do: memory of the CPU is not reused behind a stream's back."""
 
 
 def _loader(original: Callable[..., Any]) -> Callable[..., Any]:
@@ -77,16 +110,24 @@ def _histogram(original: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def patches() -> list[Patch]:
-    """Patches of factories, of tensor methods that take a device, and of ``torch.load`` and ``histc``."""
+    """Patches of everything that takes a device, and of ``histc``."""
     makers = _factories()
     methods = {name: _maker(getattr(torch.Tensor, name)) for name in _MAKERS}
-    methods |= {name: _mover(getattr(torch.Tensor, name)) for name in _MOVERS}
-    methods |= {"cuda": _cuda, "pin_memory": _pin_memory}
+    methods |= {"to": _mover(torch.Tensor.to), "cuda": _cuda, "pin_memory": _pin_memory}
+    methods |= {"record_stream": _record_stream}
+    generator = HostGenerator("Generator", (), {"host": torch.Generator, "__module__": "torch"})
+    wrapped = torch.nn.parallel.DistributedDataParallel
+    placed = [
+        *((torch, name, made) for name, made in makers.items()),
+        *((torch.Tensor, name, made) for name, made in methods.items()),
+        (torch, "Generator", generator),
+        (torch, "load", _loader(torch.load)),
+        (DeviceContext, "__init__", _context(DeviceContext.__init__)),
+        (wrapped, "__init__", _data_parallel(wrapped.__init__)),
+    ]
     return [
-        *(Patch(torch, name, made, "a CUDA device means the CPU") for name, made in makers.items()),
-        *(Patch(torch.Tensor, name, made, "a CUDA device means the CPU") for name, made in methods.items()),
+        *(Patch(target, name, value, "a CUDA device means the CPU") for target, name, value in placed),
         *_scriptable(makers),
-        Patch(torch, "load", _loader(torch.load), "a CUDA device means the CPU"),
         Patch(torch, "histc", _histogram(torch.histc), "integers have no CPU kernel"),
     ]
 
@@ -96,7 +137,9 @@ def _factories() -> dict[str, Callable[..., Any]]:
     constructors = _device_constructors()
     named = ((name, value) for name, value in vars(torch).items() if callable(value))
     return {
-        name: _maker(value) for name, value in named if _hashable(value) and value in constructors and name != "load"
+        name: _maker(value)
+        for name, value in named
+        if name in _LIKES or (_hashable(value) and value in constructors and name != "load")
     }
 
 

@@ -124,11 +124,13 @@ _FIRST_WITH: Mapping[str, str] = {
     "0.17.0": """
         cpu_offloading_retain_pinned_cpu_buffers fused_residual_rmsnorm
         inference_disable_triton_nvls_kernels inference_grouped_gemm_backend
-        inference_moe_disable_fused_quant_kernels moe_hybridep_num_blocks_permute
-        moe_hybridep_num_blocks_unpermute moe_pad_experts_for_cuda_graph_inference
-        moe_permute_fusion_into_hybridep moe_router_force_biased mtp_hybrid_override_pattern
-        mtp_use_repeated_layer mup_attn_scale_power mup_base_head_dim mup_base_hidden_size
-        mup_embedding_mult mup_output_mult mup_width_mult nccl_all_reduce_for_prefill use_mup
+        inference_moe_disable_fused_quant_kernels moe_pad_experts_for_cuda_graph_inference
+        moe_router_force_biased mtp_hybrid_override_pattern mtp_use_repeated_layer
+        mup_attn_scale_power mup_base_head_dim mup_base_hidden_size mup_embedding_mult
+        mup_output_mult mup_width_mult nccl_all_reduce_for_prefill use_mup
+    """,
+    "0.17.1": """
+        moe_hybridep_num_blocks_permute moe_hybridep_num_blocks_unpermute moe_permute_fusion_into_hybridep
     """,
     "0.18.0": """
         cuda_graph_modules fine_grained_offloading_max_inflight_offloads fp8_output_proj

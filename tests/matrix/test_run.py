@@ -1,0 +1,123 @@
+"""The runner: a process per release, results kept and taken again, obstacles named and never passed."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mcore_compat.errors import ConfigError
+from mcore_compat.matrix.run import selected
+from mcore_compat.matrix.suites import SUITES
+from mcore_compat.matrix.table import releases
+from tests.launch import ROOT
+from tests.matrix.checkout import Checkout
+
+# Takes the place of a suite in the copy: one outcome of each kind, by release.
+OUTCOMES = """
+import pytest
+
+def test_passes(release):
+    pass
+
+def test_skips(release):
+    pytest.skip("needs a GPU")
+
+def test_fails_on_the_old(release):
+    assert release != "0.6.0", "too old"
+"""
+
+
+@pytest.fixture(scope="module")
+def copy(tmp_path_factory: pytest.TempPathFactory) -> Checkout:
+    copy = Checkout(tmp_path_factory.mktemp("run"))
+    copy.has("0.6.0")
+    copy.has("0.19.2")
+    (copy.root / "tests" / "matrix" / "test_probe.py").write_text(OUTCOMES, encoding="utf-8")
+    return copy
+
+
+def run(copy: Checkout, *arguments: str, status: int = 0) -> tuple[dict[str, Any], str]:
+    """Cells and what was said on the way."""
+    done = copy.run("matrix", "run", "--suite", "probe", "--json", *arguments)
+    assert done.returncode == status, done.stdout + done.stderr
+    return json.loads(done.stdout)["releases"], done.stderr
+
+
+def test_each_release_has_its_counts_reasons_and_time(copy: Checkout) -> None:
+    cells, said = run(copy, "--only", "0.6.0,0.19.2", status=1)
+    assert list(cells) == ["0.6.0", "0.19.2"]
+    old, new = cells.values()
+    assert (old["status"], old["passed"], old["failed"], old["skipped"]) == ("failed", 1, 1, 1)
+    assert "test_fails_on_the_old[0.6.0]: AssertionError: too old" in old["reason"]
+    assert (new["status"], new["passed"], new["failed"], new["skipped"]) == ("passed", 2, 0, 1)
+    assert new["reason"] == "1 × needs a GPU"
+    assert new["seconds"] > 0
+    assert "0.19.2 probe: 2 passed, 0 failed, 1 skipped" in said
+
+
+def test_a_second_run_takes_what_passed_and_nothing_changed(copy: Checkout) -> None:
+    run(copy, "--only", "0.19.2")
+    cells, said = run(copy, "--only", "0.6.0,0.19.2", status=1)
+    assert cells["0.19.2"]["passed"] == 2
+    assert "0.19.2 probe: 2 passed, 0 failed, 1 skipped in" in said
+    assert [line for line in said.splitlines() if line.endswith("as before")] == [said.splitlines()[0]]
+    assert said.startswith("[1/2] 0.19.2 ")
+    copy.change_table('needs = ["torch>=2.6", "numpy"]', 'needs = ["torch>=2.6"]')
+    assert "as before" not in run(copy, "--only", "0.19.2")[1]
+
+
+def test_a_release_that_cannot_run_is_skipped_with_the_reason(copy: Checkout) -> None:
+    copy.change_table(
+        'version = "0.9.0"', 'version = "0.9.0"\nlevel = "probe"\nnote = "no such machine"\nneeds = ["torch>=99"]'
+    )
+    done = copy.run("matrix", "run", "--suite", "contract", "--json", "--only", "0.9.0,0.10.0")
+    cells = json.loads(done.stdout)["releases"]
+    assert {cell["status"] for cell in cells.values()} == {"skipped"}
+    assert cells["0.9.0"]["reason"] == "verified up to probe only: no such machine"
+    assert cells["0.10.0"]["reason"].startswith("needs torch>=99, this is 2.")
+    assert done.returncode == 0
+
+
+def test_outside_a_checkout_the_error_says_how_to_get_one(tmp_path: Path) -> None:
+    shutil.copytree(ROOT / "mcore_compat", tmp_path / "mcore_compat", ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copy(ROOT / "matrix" / "releases.toml", tmp_path / "mcore_compat" / "matrix")
+    done = subprocess.run(
+        [sys.executable, "-m", "mcore_compat", "matrix", "run"],
+        cwd=tmp_path,
+        env={"PYTHONPATH": str(tmp_path), "PATH": ""},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 2
+    assert "the suites are the tests of the repository" in done.stderr
+    assert "next: clone the mcore_compat repository" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("only", "expected"),
+    [
+        (["0.19.2", "0.4.0"], ["0.4.0", "0.19.2"]),
+        (["0.6.0,0.5.0"], ["0.5.0", "0.6.0"]),
+        ([">=0.18"], ["0.18.0", "0.18.2", "0.19.0", "0.19.2"]),
+        ([], [row.version for row in releases()]),
+    ],
+)
+def test_releases_are_chosen_by_name_or_specifier(only: list[str], expected: list[str]) -> None:
+    assert selected(only, SUITES["contract"]) == expected
+
+
+def test_curves_always_have_something_to_be_compared_with() -> None:
+    assert selected(["0.6.0"], SUITES["ppo"]) == ["0.6.0", "0.19.2"]
+
+
+@pytest.mark.parametrize("only", ["0.6.9", ">=x"])
+def test_a_release_that_nobody_knows_is_refused(only: str) -> None:
+    with pytest.raises(ConfigError, match=r"0\.6\.9|is no version specifier"):
+        selected([only], SUITES["probe"])
