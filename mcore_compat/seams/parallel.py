@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import astuple
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from torch.distributed import ProcessGroup
 
 _current: Groups | None = None
+# Made for the present layout. Each keeps two threads that wake up a hundred times a second, for as long as it is there.
+_made: list[ProcessGroup] = []
 
 
 def init_parallel(
@@ -55,6 +57,7 @@ def init_parallel(
     _start_distributed(timeout_minutes)
     _check_layout(layout, dist.get_world_size())
     _initialize(layout, timeout_minutes, keywords)
+    dist.barrier()  # a rank that goes ahead may close, in reset(), what its peer is still connecting to
     return _read_groups(layout)
 
 
@@ -70,11 +73,17 @@ def groups() -> Groups:
 
 
 def reset() -> None:
-    """Forget the layout, so that :func:`init_parallel` can be called again. ``torch.distributed`` stays up."""
+    """Destroy the groups of the layout, so that :func:`init_parallel` can be called again.
+
+    ``torch.distributed`` stays up. Models of that layout cannot communicate any more.
+    """
     global _current
     from megatron.core import parallel_state
 
     parallel_state.destroy_model_parallel()
+    while _made:
+        with suppress(ValueError):  # upstream has destroyed it
+            dist.destroy_process_group(_made.pop())
     for name in vars(parallel_state):
         # Upstream leaves some of these behind: groups that are dead by now, and ranks of the earlier layout.
         if name.isupper() and name.endswith(("_GROUP_GLOO", "_GLOBAL_RANKS")):
@@ -121,7 +130,7 @@ def _initialize(layout: ParallelLayout, timeout_minutes: int, keywords: dict[str
         off=inherited,
     )
     try:
-        with _empty_groups_allowed():
+        with _new_groups_kept():
             parallel_state.initialize_model_parallel(
                 tensor_model_parallel_size=layout.tp,
                 pipeline_model_parallel_size=layout.pp,
@@ -139,16 +148,19 @@ def _initialize(layout: ParallelLayout, timeout_minutes: int, keywords: dict[str
 
 
 @contextmanager
-def _empty_groups_allowed() -> Iterator[None]:
-    """0.6.0 asks for groups without members under context parallelism, which torch refuses."""
+def _new_groups_kept() -> Iterator[None]:
+    """Note the groups that are made. 0.6.0 asks for empty ones under context parallelism, which torch refuses."""
     new_group = dist.new_group
 
-    def tolerant(ranks: Any = None, *args: Any, **kwargs: Any) -> Any:
+    def keeping(ranks: Any = None, *args: Any, **kwargs: Any) -> Any:
         if ranks is not None and len(ranks) == 0:
             return dist.GroupMember.NON_GROUP_MEMBER
-        return new_group(ranks, *args, **kwargs)
+        group = new_group(ranks, *args, **kwargs)
+        if group is not dist.GroupMember.NON_GROUP_MEMBER:
+            _made.append(group)
+        return group
 
-    dist.new_group = tolerant
+    dist.new_group = keeping
     try:
         yield
     finally:
