@@ -26,5 +26,5 @@ lint: $(READY)
 $(READY): pyproject.toml
 	$(PYTHON) -m venv .venv
 	$(BIN)/python -m pip install 'pip>=25.1'
-	$(BIN)/python -m pip install '$(TORCH)' -e '.[megatron,rl,patch,cli]' --group test --group lint
+	$(BIN)/python -m pip install '$(TORCH)' -e '.[megatron,rl,patch,audit,matrix,cli]' --group test --group lint
 	touch $@

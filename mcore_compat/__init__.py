@@ -12,6 +12,15 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from mcore_compat._explain import Explanation as Explanation
     from mcore_compat._explain import explain as explain
+    from mcore_compat.buffers.offload import offload as offload
+    from mcore_compat.buffers.offload import reload as reload
+    from mcore_compat.buffers.plan import plan_buffers as plan_buffers
+    from mcore_compat.buffers.view import memory_buffers as memory_buffers
+    from mcore_compat.checkpoint.read import load_checkpoint as load_checkpoint
+    from mcore_compat.checkpoint.train_state import Restored as Restored
+    from mcore_compat.checkpoint.train_state import TrainState as TrainState
+    from mcore_compat.checkpoint.write import save_checkpoint as save_checkpoint
+    from mcore_compat.checks import UpdateGuard as UpdateGuard
     from mcore_compat.checks import reference_parity as reference_parity
     from mcore_compat.contracts import Choice as Choice
     from mcore_compat.contracts import DataParallelSettings as DataParallelSettings
@@ -64,6 +73,7 @@ if TYPE_CHECKING:
     from mcore_compat.weights import iter_weights as iter_weights
     from mcore_compat.weights import load_hf as load_hf
     from mcore_compat.weights import save_hf as save_hf
+    from mcore_compat.weights import sync as sync
 else:
     _homes: dict[str, str] = {}
 

@@ -13,13 +13,14 @@ import pytest
 import mcore_compat
 
 CALLS = """
-build_model build_optimizer explain forward_backward get_model_config gpt_model groups init_parallel
-iter_weights load_hf prepare reference_parity reset restore save_hf seed transformer_config unwrap
-wrap_data_parallel zero_grad
+build_model build_optimizer explain forward_backward get_model_config gpt_model groups init_parallel iter_weights
+load_checkpoint load_hf memory_buffers offload plan_buffers prepare reference_parity reload reset restore
+save_checkpoint save_hf seed sync transformer_config unwrap wrap_data_parallel zero_grad
 """
 TYPES = """
 Choice DataParallelSettings EvaluatedModel Explanation Group Groups LoadReport LossTerm OptimizerSettings
-ParallelLayout RolloutEngine Sampling StepResult TrainableModel TrainingBackend UpdateResult VocabShard
+ParallelLayout Restored RolloutEngine Sampling StepResult TrainState TrainableModel TrainingBackend UpdateGuard
+UpdateResult VocabShard
 """
 ERRORS = """
 AmbiguousMegatron CheckpointError ConfigError DataError EnvironmentMismatch FeatureUnavailable FrozenUpdate

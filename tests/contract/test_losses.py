@@ -57,7 +57,7 @@ def test_context_parallel(found: Found, release: str) -> None:
 
 @pytest.mark.releases("0.8.0", "0.11.0", "0.13.1")
 def test_context_parallel_where_upstream_scales_differently(found: Found, release: str) -> None:
-    check_context_parallel(found(release, 2, "layouts.context_parallel", alone=True))
+    check_context_parallel(found(release, 2, "layouts.context_parallel"))
 
 
 def check_context_parallel(ranks: list[dict[str, Any]]) -> None:

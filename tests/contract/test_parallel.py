@@ -59,7 +59,7 @@ def test_copies_of_a_tied_embedding_stay_equal_or_are_reported(found: Found, rel
 
 @pytest.mark.releases("0.7.0")
 def test_a_tied_embedding_without_a_right_place_is_refused(found: Found, release: str) -> None:
-    check_refused(found(release, 2, "layouts.tied_refusal", alone=True))
+    check_refused(found(release, 2, "layouts.tied_refusal"))
 
 
 def test_the_interleaved_schedule(found: Found, release: str) -> None:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
-from tests.contract.one_process import checks
+from tests.contract.conftest import Found
 
 # Pair -> cause, what the detail names, and bounds of the largest difference in nats.
 FAILED = {
@@ -14,20 +16,26 @@ FAILED = {
 }
 
 
+@pytest.fixture
+def result(found: Found, release: str) -> dict[str, Any]:
+    (result,) = found(release, 1, "parity.parity")
+    return dict(result)
+
+
 @pytest.mark.parametrize("pair", ["a", "b"])
-def test_equal_policies_differ_by_exactly_nothing(release: str, pair: str) -> None:
-    found = checks(release)["parity"][pair]
-    assert found["passed"]
-    assert found["mean_difference"] == found["largest_difference"] == 0.0
-    assert found["cause"] == found["error"] == ""
+def test_equal_policies_differ_by_exactly_nothing(result: dict[str, Any], pair: str) -> None:
+    verdict = result[pair]
+    assert verdict["passed"]
+    assert verdict["mean_difference"] == verdict["largest_difference"] == 0.0
+    assert verdict["cause"] == verdict["error"] == ""
 
 
 @pytest.mark.parametrize("pair", FAILED)
-def test_unequal_policies_fail_with_their_cause(release: str, pair: str) -> None:
-    found = checks(release)["parity"][pair]
+def test_unequal_policies_fail_with_their_cause(result: dict[str, Any], pair: str) -> None:
+    verdict = result[pair]
     cause, named, (least, most) = FAILED[pair]
-    assert not found["passed"]
-    assert found["cause"] == cause
-    assert least < found["largest_difference"] < most
-    assert all(word in found["detail"] for word in named), found["detail"]
-    assert cause in found["error"]
+    assert not verdict["passed"]
+    assert verdict["cause"] == cause
+    assert least < verdict["largest_difference"] < most
+    assert all(word in verdict["detail"] for word in named), verdict["detail"]
+    assert cause in verdict["error"]

@@ -7,8 +7,12 @@ import tempfile
 from functools import lru_cache
 from pathlib import Path
 
+import pytest
+
+from mcore_compat.audit.upgrade import upgrading
 from mcore_compat.rl.config_load import load_config
 from mcore_compat.rl.metrics import as_markdown
+from tests.docs.api import PAGE, page
 from tests.launch import launch
 from tests.releases import DEFAULT_RELEASES
 
@@ -33,6 +37,15 @@ def test_metrics_table_is_the_one_of_the_code() -> None:
 
 def test_release_table_names_the_releases_that_are_tested() -> None:
     assert tuple(re.findall(r"^\| (\d[\d.]+) \|", _between("releases"), re.MULTILINE)) == DEFAULT_RELEASES
+
+
+@pytest.mark.parametrize(("start", "end"), re.findall(r"<!-- upgrade (\S+) (\S+) -->", README.read_text("utf-8")))
+def test_upgrade_tables_are_those_of_the_code(start: str, end: str) -> None:
+    assert _between(f"upgrade {start} {end}").strip() == upgrading(start, end)
+
+
+def test_page_of_public_names_is_the_code() -> None:
+    assert PAGE.read_text(encoding="utf-8") == page(), "write it anew: python -m tests.docs.api"
 
 
 def test_settings_and_overrides_are_known(tmp_path: Path) -> None:

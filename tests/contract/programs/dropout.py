@@ -18,8 +18,8 @@ from tests.contract.programs.small_gpt import run_whole, some_tokens
 DROPOUT = {"hidden_dropout": 0.1, "attention_dropout": 0.1}
 
 
-def dropout() -> dict[str, Any]:
-    """Evaluate in training mode, with and without an error half-way; count warnings. Makes the groups anew."""
+def dropout(steps: dict[str, Any], folder: Path) -> dict[str, Any]:
+    """Evaluate in training mode, with and without an error half-way; count warnings."""
     folder = llama_folder(Path("steep"), steep_weights(seed=1), vocab_size=64)
     mcore_compat.reset()
     quiet = _warnings(lambda: MegatronBackend(device="cpu").actor(folder, OptimizerSettings()))

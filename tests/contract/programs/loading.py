@@ -15,12 +15,15 @@ from mcore_compat.errors import McoreCompatError
 from mcore_compat.weights import Architecture, inverse_frequencies, read_architecture
 from tests.contract.programs.folders import llama_folder, normal_weights
 from tests.contract.programs.small_gpt import some_tokens
+from tests.contract.programs.t0 import enter
 
 PRECISIONS: tuple[Precision, ...] = ("bf16", "fp32")
 
 
-def loading(groups: mcore_compat.Groups) -> dict[str, dict[str, Any]]:
+def loading(steps: dict[str, Any], folder: Path) -> dict[str, dict[str, Any]]:
     """Build, load other weights, step; for both precisions and both optimizers, with and without telling it."""
+    groups = enter()
+    mcore_compat.seed(1)
     old = llama_folder(Path("old"), normal_weights(0.02, seed=1), vocab_size=64)
     new = llama_folder(Path("new"), normal_weights(0.05, seed=2), vocab_size=64)
     return {

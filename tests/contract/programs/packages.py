@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import importlib.metadata
 import importlib.util
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -12,13 +13,16 @@ import torch
 import mcore_compat
 from mcore_compat.contracts import Batch, LossTerm, OptimizerSettings
 from tests.contract.programs.small_gpt import small_gpt, some_tokens
+from tests.contract.programs.t0 import enter
 
 OPTIONAL = ("transformer_engine", "apex", "triton", "pkg_resources")
 _MAPPING = "megatron.core.dist_checkpointing.mapping"
 
 
-def packages() -> dict[str, Any]:
+def packages(steps: dict[str, Any], folder: Path) -> dict[str, Any]:
     """What is installed, what ``explain()`` says about it, and one step of the small model."""
+    enter()
+    mcore_compat.seed(1)
     report = mcore_compat.explain()
     return {
         "installed": [name for name in OPTIONAL if importlib.util.find_spec(name) is not None],

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import asdict
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -11,6 +12,7 @@ import mcore_compat
 from mcore_compat.contracts import Precision
 from mcore_compat.errors import ReferenceMismatch
 from tests.contract.programs.small_gpt import run_whole, small_gpt, some_tokens
+from tests.contract.programs.t0 import enter
 
 
 class Policy(torch.nn.Module):
@@ -28,8 +30,10 @@ class Policy(torch.nn.Module):
         return logits if self.rounding is None else logits.to(self.rounding).to(logits.dtype)
 
 
-def parity() -> dict[str, dict[str, Any]]:
+def parity(steps: dict[str, Any], folder: Path) -> dict[str, dict[str, Any]]:
     """The verdict on each pair, and the error that a failed one becomes."""
+    enter()
+    mcore_compat.seed(1)
     pairs = {
         "a": (Policy(), Policy()),
         "b": (Policy("bf16"), Policy("bf16")),

@@ -3,40 +3,34 @@
 from __future__ import annotations
 
 import importlib
+import os
 import time
 import traceback
 import warnings
 from pathlib import Path
 from typing import Any
 
-import torch
-
 import mcore_compat
-from tests.contract.programs.t0 import enter, reference_steps
+from tests.contract.programs.folders import llama_folder, normal_weights
+from tests.contract.programs.t0 import VOCABULARY, reference_steps
 
 
-def sections(names: list[str], reference: str, folder: str) -> dict[str, Any]:
+def sections(names: list[str]) -> dict[str, Any]:
     """Call functions by name.
 
     Args:
-        names: ``module.function`` below this package; each is called with the reference steps and the model folder.
-        reference: File that :func:`write_reference` wrote.
-        folder: A language model in Hugging Face format.
+        names: ``module.function`` below this package; each is called with the reference steps and a language model's
+            folder of this rank, whose parent all ranks share.
 
     Returns:
         For each name ``result`` and ``seconds``, or ``error`` with the traceback.
     """
     warnings.simplefilter("ignore")
     mcore_compat.prepare("cpu")
-    steps = torch.load(reference)
-    return {name: _attempt(_function(name), steps, Path(folder)) for name in names}
-
-
-def write_reference(path: str) -> None:
-    """Write what all others compare themselves with."""
-    mcore_compat.prepare("cpu")
-    enter()
-    torch.save(reference_steps(), path)
+    steps = reference_steps()
+    folder = Path(f"llama-{os.environ['RANK']}").absolute()
+    llama_folder(folder, normal_weights(0.02, seed=1), vocab_size=VOCABULARY)
+    return {name: _attempt(_function(name), steps, folder) for name in names}
 
 
 def _function(name: str) -> Any:

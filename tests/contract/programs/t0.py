@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import zlib
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
@@ -13,9 +14,11 @@ import mcore_compat
 from mcore_compat import DataParallelSettings, Groups, LossTerm, OptimizerSettings, StepResult, VocabShard
 from mcore_compat.contracts import Batch
 from mcore_compat.rl.logprobs import logprobs_and_entropy
+from tests.contract.programs import plain
 
 VOCABULARY = 64
 LENGTH = 8
+HIDDEN = 32
 # With so large an epsilon the first update of Adam grows with the gradient, so a wrong scale shows in the weights.
 SMOOTH = OptimizerSettings(lr=0.1, eps=1.0, weight_decay=0.0, clip_grad=0.0)
 UNSHARDED = DataParallelSettings()
@@ -45,6 +48,7 @@ class Scenario:
 
     job: Job
     batch: Callable[[], Rows]
+    steps: int = 1
 
 
 class Trainee:
@@ -93,12 +97,12 @@ class Trainee:
 
 
 def bare_model(job: Job) -> list[Any]:
-    """Chunks whose weights depend on their names only; the value head stays as it was built."""
+    """Chunks whose weights depend on their names only."""
     mcore_compat.seed(5)
     config = mcore_compat.transformer_config(
         precision=job.precision,
         num_layers=job.layers,
-        hidden_size=32,
+        hidden_size=HIDDEN,
         num_attention_heads=4,
         hidden_dropout=0.0,
         attention_dropout=0.0,
@@ -114,18 +118,17 @@ def bare_model(job: Job) -> list[Any]:
         head=job.head,
         share_embeddings=job.tied,
     )
-    fill(chunks, keep=("output_layer.weight",) if job.head == "value" else ())
+    fill(chunks)
     return chunks
 
 
-def fill(chunks: list[Any], keep: tuple[str, ...] = ()) -> None:
+def fill(chunks: list[Any]) -> None:
     """Give every parameter its value, whatever the layout; biases are not zero."""
     for name, parameter in named(chunks):
-        if name not in keep:
-            shape = list(parameter.shape)
-            if getattr(parameter, "tensor_model_parallel", False):
-                shape[parameter.partition_dim] *= mcore_compat.groups().tp.size
-            parameter.data.copy_(own_part(parameter, _initial(name, shape)))
+        shape = list(parameter.shape)
+        if getattr(parameter, "tensor_model_parallel", False):
+            shape[parameter.partition_dim] *= mcore_compat.groups().tp.size
+        parameter.data.copy_(own_part(parameter, _initial(name, shape)))
 
 
 def named(chunks: list[Any]) -> Iterator[tuple[str, Any]]:
@@ -135,9 +138,17 @@ def named(chunks: list[Any]) -> Iterator[tuple[str, Any]]:
         for name, parameter in model.named_parameters():
             if name.startswith("decoder.layers."):
                 layer, rest = name.removeprefix("decoder.layers.").split(".", 1)
-                yield f"decoder.layers.{model.decoder.layers[int(layer)].layer_number - 1}.{rest}", parameter
+                number = model.decoder.layers[int(layer)].layer_number - 1
+                yield f"decoder.layers.{number}.{_expert(rest, model.config)}", parameter
             else:
                 yield "embedding.word_embeddings.weight" if tied_copy and "output" in name else name, parameter
+
+
+def _expert(name: str, config: Any) -> str:
+    """Experts are numbered over all ranks."""
+    ep = mcore_compat.groups().ep
+    first = ep.rank * (config.num_moe_experts or 0) // ep.size
+    return re.sub(r"local_experts\.(\d+)", lambda found: str(first + int(found[1])), name)
 
 
 def own_part(parameter: Any, whole: torch.Tensor) -> torch.Tensor:
@@ -174,25 +185,37 @@ def values() -> Rows:
     return {"tokens": _tokens(4, seed=4), "mask": torch.ones(4, LENGTH), "targets": targets}
 
 
+MIXTURE = {
+    "num_moe_experts": 4,
+    "moe_router_topk": 2,
+    "moe_router_load_balancing_type": "none",
+    "add_bias_linear": False,
+}
+# Gradients of T0 are of this epsilon's size, so both moments count.
+DECAYING = OptimizerSettings(lr=0.1, eps=0.01, weight_decay=0.1, clip_grad=1.0)
 SCENARIOS = {
     "eight rows": Scenario(Job(), eight_rows),
     "two batches": Scenario(Job(), two_batches),
     "four layers": Scenario(Job(layers=4), eight_rows),
     "critic": Scenario(Job(head="value"), values),
+    "three steps": Scenario(Job(settings=DECAYING), eight_rows, steps=3),
+    "experts": Scenario(Job(fields=MIXTURE), eight_rows, steps=2),
+    "clipped experts": Scenario(Job(fields=MIXTURE, settings=replace(SMOOTH, clip_grad=1.0)), eight_rows, steps=2),
 }
 
 
 def compare(name: str, micro: int, reference: Mapping[str, Any], **changes: Any) -> dict[str, Any]:
-    """One step of a scenario in the present layout against the same step in one process.
+    """A scenario in the present layout against plain torch.
 
     Returns:
-        norm and loss, and the reference's; the largest distance of a weight from the reference's, as part of the
-        largest element of its tensor; the largest change that the step made.
+        norm and loss of the last step, and the reference's; the largest distance of a weight from the reference's, as
+        part of the largest element of its tensor; the largest change since the start.
     """
     scenario = SCENARIOS[name]
     trainee = Trainee(replace(scenario.job, **changes))
-    loss = trainee.accumulate(scenario.batch(), micro).loss
-    result = trainee.optimizer.step()
+    for _ in range(scenario.steps):
+        loss = trainee.accumulate(scenario.batch(), micro).loss
+        result = trainee.optimizer.step()
     found, expected = trainee.parameters(), reference[name]
     return {
         "norm": result.grad_norm,
@@ -205,15 +228,17 @@ def compare(name: str, micro: int, reference: Mapping[str, Any], **changes: Any)
 
 
 def reference_steps() -> dict[str, Any]:
-    """What every scenario gives in one process with the whole batch in one microbatch."""
-    steps = {}
-    for name, scenario in SCENARIOS.items():
-        trainee, batch = Trainee(scenario.job), scenario.batch()
-        loss = trainee.accumulate(batch, len(batch["tokens"])).loss
-        norm = trainee.optimizer.step().grad_norm
-        weights = {key: p.detach().clone() for key, p in trainee.parameters().items()}
-        steps[name] = {"norm": norm, "loss": loss, "weights": weights}
-    return steps
+    """What every scenario gives in plain torch."""
+    return {
+        name: plain.train(
+            _whole_model(scenario.job),
+            scenario.batch(),
+            scenario.job.settings,
+            steps=scenario.steps,
+            value=scenario.job.head == "value",
+        )
+        for name, scenario in SCENARIOS.items()
+    }
 
 
 def buckets(chunks: list[Any]) -> int:
@@ -228,6 +253,31 @@ def enter(**sizes: Any) -> Groups:
     mcore_compat.reset()
     groups: Groups = mcore_compat.init_parallel(**sizes)
     return groups
+
+
+def _whole_model(job: Job) -> dict[str, torch.Tensor]:
+    """The initial weights of a job's whole model, tied where it is."""
+    shapes = {"embedding.word_embeddings.weight": [VOCABULARY, HIDDEN], **_dense("decoder.final_layernorm", [HIDDEN])}
+    for number in range(job.layers):
+        shapes |= {f"decoder.layers.{number}.{name}": shape for name, shape in _layer(job).items()}
+    if job.head == "value":
+        shapes["output_layer.weight"] = [1, HIDDEN]
+    return {name: _initial(name, shape) for name, shape in shapes.items()}
+
+
+def _layer(job: Job) -> dict[str, list[int]]:
+    experts, bias = job.fields.get("num_moe_experts"), job.fields.get("add_bias_linear", True)
+    shapes = {**_dense("input_layernorm", [HIDDEN]), **_dense("pre_mlp_layernorm", [HIDDEN])}
+    shapes |= _dense("self_attention.linear_qkv", [3 * HIDDEN, HIDDEN], bias=bias)
+    shapes |= _dense("self_attention.linear_proj", [HIDDEN, HIDDEN], bias=bias)
+    for mlp in [f"mlp.experts.{expert}" for expert in range(experts)] if experts else ["mlp"]:
+        shapes |= _dense(f"{mlp}.linear_fc1", [4 * HIDDEN, HIDDEN], bias=bias)
+        shapes |= _dense(f"{mlp}.linear_fc2", [HIDDEN, 4 * HIDDEN], bias=bias)
+    return {**shapes, "mlp.router.weight": [experts, HIDDEN]} if experts else shapes
+
+
+def _dense(name: str, shape: list[int], *, bias: bool = True) -> dict[str, list[int]]:
+    return {f"{name}.weight": shape, **({f"{name}.bias": shape[:1]} if bias else {})}
 
 
 def _initial(name: str, shape: list[int]) -> torch.Tensor:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import warnings
 from pathlib import Path
 from typing import Any
 
 import torch
 from safetensors.torch import load_file
 
+import mcore_compat
 from mcore_compat.bridge import MegatronBackend, MegatronModel
 from mcore_compat.contracts import Batch, OptimizerSettings, ParallelLayout, Sampling
 from mcore_compat.errors import WeightsError
@@ -23,9 +23,9 @@ HOT = Sampling(max_tokens=16, temperature=1000.0)
 PROMPTS = 64
 
 
-def padded_vocabulary() -> dict[str, Any]:
+def padded_vocabulary(steps: dict[str, Any], folder: Path) -> dict[str, Any]:
     """Log-probabilities, samples and export of a model whose padding rows hold large values; and refused rows."""
-    warnings.simplefilter("ignore")
+    mcore_compat.reset()
     backend = MegatronBackend(ParallelLayout(tp=2), device="cpu")
     folder = llama_folder(Path(f"good{backend.rank}"), steep_weights(1, REAL), vocab_size=REAL)
     actor = backend.actor(folder, OptimizerSettings())
