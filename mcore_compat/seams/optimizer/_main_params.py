@@ -26,9 +26,8 @@ class MainParameterCheck:
 
     def __init__(self, inner: Any, chunks: Sequence[Any]) -> None:
         named = (pair for chunk in chunks for pair in chunk.named_parameters())
-        names = {id(parameter): plain_name(name) for name, parameter in named}
-        self._copies = [piece for piece in pieces(inner) if piece.is_copy]
-        self._names = [names.get(id(piece.parameter), "a parameter") for piece in self._copies]
+        self._names = {id(parameter): plain_name(name) for name, parameter in named}
+        self._inner = inner
 
     def __call__(self) -> None:
         """Compare.
@@ -38,17 +37,17 @@ class MainParameterCheck:
         """
         import torch
 
-        if not self._copies:
+        # Anew each time: a parameter may have got other storage, and most optimizers cope with that.
+        copies = [piece for piece in pieces(self._inner) if piece.is_copy]
+        if not copies:
             return
-        # Anew each time: a parameter may have got other storage, which the plain optimizer copes with.
-        model = [_sample(piece.values) for piece in self._copies]
-        main = [_sample(piece.main) for piece in self._copies]
+        model, main = [_sample(piece.values) for piece in copies], [_sample(piece.main) for piece in copies]
         together = torch.cat(model)
         if torch.equal(torch.cat(main).to(together.dtype), together):
             return
         stale = [
-            name
-            for name, values, copy in zip(self._names, model, main, strict=True)
+            self._names.get(id(piece.parameter), "a parameter")
+            for piece, values, copy in zip(copies, model, main, strict=True)
             if not torch.equal(copy.to(values.dtype), values)
         ]
         raise StaleParameter(
