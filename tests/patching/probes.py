@@ -11,16 +11,28 @@ import io
 import queue
 import sys
 import tempfile
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
-from types import ModuleType, SimpleNamespace
+from types import SimpleNamespace
 from typing import Any
 from unittest import mock
 
 import torch
 
 import mcore_compat
+from tests.patching.parts import (
+    all_arguments,
+    core,
+    distributed_optimizer,
+    global_arguments,
+    layer,
+    lies_in_its_bucket,
+    mark,
+    psutil,
+    stage,
+    tiny_config,
+    wrapped,
+    wrapped_flat,
+)
 
 
 def model_config_attribute() -> object:
@@ -34,41 +46,41 @@ def model_config_attribute() -> object:
 def expert_grad_hook() -> object:
     """A backward pass over a parameter of an expert, gradient reduction overlapped."""
     expert = torch.nn.Linear(2, 2, bias=False)
-    _mark(expert.weight, "allreduce", False)
-    _wrapped_flat(expert, overlap=True)(torch.ones(1, 2)).sum().backward()
+    mark(expert.weight, "allreduce", False)
+    wrapped_flat(expert, overlap=True)(torch.ones(1, 2)).sum().backward()
     return "done"
 
 
 def ddp_broadcast_params() -> object:
     """Weights from the first data-parallel rank to all."""
-    _wrapped_flat(torch.nn.Linear(2, 2)).broadcast_params()
+    wrapped_flat(torch.nn.Linear(2, 2)).broadcast_params()
     return "done"
 
 
 def ddp_scale_context_parallel() -> object:
     """What gradients are multiplied by on 1 data-parallel × 2 context-parallel ranks."""
-    return _wrapped(torch.nn.Linear(2, 2)).buffers[0].gradient_scaling_factor
+    return wrapped(torch.nn.Linear(2, 2)).buffers[0].gradient_scaling_factor
 
 
 def tied_embedding_start() -> object:
     """Whether a tied embedding lies in the bucket that is said to hold it."""
     first, tied = torch.nn.Linear(1, 64, bias=False), torch.nn.Linear(1, 64, bias=False)
-    _mark(tied.weight, "shared_embedding", True)
+    mark(tied.weight, "shared_embedding", True)
     # The buffer is filled from the last parameter to the first.
-    return _lies_in_its_bucket(_wrapped(torch.nn.Sequential(tied, first), distributed=True), tied.weight)
+    return lies_in_its_bucket(wrapped(torch.nn.Sequential(tied, first), distributed=True), tied.weight)
 
 
 def tied_embedding_of_two_ranks() -> object:
     """The same in 0.6, where only an odd number of elements on two ranks needs padding."""
     first, tied = torch.nn.Linear(1, 3, bias=False), torch.nn.Linear(1, 4, bias=False)
-    _mark(tied.weight, "shared_embedding", True)
-    return _lies_in_its_bucket(_wrapped_flat(torch.nn.Sequential(tied, first), distributed=True), tied.weight)
+    mark(tied.weight, "shared_embedding", True)
+    return lies_in_its_bucket(wrapped_flat(torch.nn.Sequential(tied, first), distributed=True), tied.weight)
 
 
 def bucket_param_index() -> object:
     """Whether a bucket's own places of its parameters are those of the buffer."""
     model = torch.nn.Sequential(torch.nn.Linear(3, 3), torch.nn.Linear(3, 5))
-    buffer: Any = _wrapped(model, distributed=True).buffers[0]
+    buffer: Any = wrapped(model, distributed=True).buffers[0]
     places = {parameter: place[:2] for parameter, place in buffer.param_index_map.items()}
     return all(
         tuple(place + bucket.offset for place in bucket.param_to_index[parameter]) == places[parameter]
@@ -79,7 +91,7 @@ def bucket_param_index() -> object:
 
 def grad_sync_stream() -> object:
     """Gradient reduction where asking for a stream fails, as it does without CUDA."""
-    wrapper = _wrapped(torch.nn.Linear(2, 2))
+    wrapper = wrapped(torch.nn.Linear(2, 2))
     with mock.patch("torch.cuda.current_stream", side_effect=RuntimeError("no CUDA")):
         wrapper.finish_grad_sync()
     return "done"
@@ -87,13 +99,13 @@ def grad_sync_stream() -> object:
 
 def frozen_layernorm_grads() -> object:
     """Gradient synchronisation of two tensor-parallel ranks over a frozen layer norm."""
-    state, finalize = _module("parallel_state"), _module("distributed.finalize_model_grads")
+    state, finalize = core("parallel_state"), core("distributed.finalize_model_grads")
     model = torch.nn.Module()
     model.q_layernorm = torch.nn.Parameter(torch.ones(2), requires_grad=False)
     model.k_layernorm = torch.nn.Parameter(torch.ones(2))
-    _mark(model.k_layernorm, "main_grad", torch.ones(2))
+    mark(model.k_layernorm, "main_grad", torch.ones(2))
     for parameter in model.parameters():
-        _mark(parameter, "sequence_parallel", True)
+        mark(parameter, "sequence_parallel", True)
     state.set_tensor_model_parallel_world_size(2)
     try:
         finalize._allreduce_layernorm_grads([model], SimpleNamespace(sequence_parallel=True, qk_layernorm=True))
@@ -105,32 +117,32 @@ def frozen_layernorm_grads() -> object:
 def lr_mult_shadowed() -> object:
     """How many of two parameters are scaled, when unscaled ones come before each of them."""
     model = torch.nn.ParameterDict({name: torch.ones(2, 2) for name in ("a", "b_scaled", "c", "d_scaled")})
-    groups = _module("optimizer")._get_param_groups([model], None, lambda name, _: "scaled" in name, 3.0, False)
+    groups = core("optimizer")._get_param_groups([model], None, lambda name, _: "scaled" in name, 3.0, False)
     return sum(len(group["params"]) for group in groups if group["lr_mult"] == 3.0)
 
 
 def fp32_optimizer_state() -> object:
     """Building the optimizer of plain fp32 training."""
-    optimizer = _module("optimizer")
+    optimizer = core("optimizer")
     inner = torch.optim.SGD([torch.nn.Parameter(torch.ones(2))], lr=1.0)
     return type(optimizer.FP32Optimizer(inner, optimizer.OptimizerConfig(), lambda _: None)).__name__
 
 
 def fp8_quantize_nothing() -> object:
     """Quantizing no parameter."""
-    return _module("fp8_utils").quantize_param_shard([], [], [], None)
+    return core("fp8_utils").quantize_param_shard([], [], [], None)
 
 
 def distributed_optimizer_torch() -> object:
     """Building the distributed optimizer without apex and Transformer Engine."""
-    module = _module("optimizer.distrib_optimizer")
+    module = core("optimizer.distrib_optimizer")
     module.HAVE_APEX_OR_TE = False
-    return type(_distributed_optimizer().inner).__name__
+    return type(distributed_optimizer().inner).__name__
 
 
 def optimizer_state_before_step() -> object:
     """The state of a distributed optimizer that has not stepped."""
-    return sorted(_distributed_optimizer().inner.state_dict())
+    return sorted(distributed_optimizer().inner.state_dict())
 
 
 def reported_loss_kept() -> object:
@@ -146,7 +158,7 @@ def reported_loss_kept() -> object:
         loss = output.sum() * 0 + 1
         return loss, {"loss": loss.detach()}
 
-    run = _module("pipeline_parallel").get_forward_backward_func()
+    run = core("pipeline_parallel").get_forward_backward_func()
     reports = run(
         forward_step_func=lambda data, part: (part(next(data)), reported),
         data_iterator=iter([torch.ones(1, 1), torch.ones(1, 1)]),
@@ -163,13 +175,13 @@ def moe_loss_scale_device() -> object:
     """The forward step of an MoE model on the first of two stages."""
     from megatron.core.enums import ModelType
 
-    state = _module("parallel_state")
+    state = core("parallel_state")
     model = torch.nn.Linear(1, 1)
     model.model_type = ModelType.encoder_or_decoder
     model.set_input_tensor = lambda _: None  # type: ignore[assignment]
     config = SimpleNamespace(timers=None, enable_autocast=False, num_moe_experts=2, grad_scale_func=lambda scale: scale)
-    with _stage(state, 0):
-        step = _module("pipeline_parallel.schedules").forward_step
+    with stage(state, 0):
+        step = core("pipeline_parallel.schedules").forward_step
         step(lambda data, part: (part(torch.ones(1, 1)), None), None, model, 1, None, [], config)
     return "done"
 
@@ -178,15 +190,15 @@ def cross_entropy_logits_kept() -> object:
     """Whether fp32 logits are the same after their loss was taken."""
     logits = torch.randn(2, 1, 8, generator=torch.Generator().manual_seed(1))
     before = logits.clone()
-    _module("tensor_parallel").vocab_parallel_cross_entropy(logits, torch.zeros(2, 1, dtype=torch.long))
+    core("tensor_parallel").vocab_parallel_cross_entropy(logits, torch.zeros(2, 1, dtype=torch.long))
     return torch.equal(logits, before)
 
 
 def fused_cross_entropy_dtype() -> object:
     """Whether the fused loss of fp32 logits has gradients that bfloat16 cannot hold."""
     logits = torch.randn(2, 1, 8, generator=torch.Generator().manual_seed(1)).requires_grad_()
-    group = _module("parallel_state").get_tensor_model_parallel_group()
-    fused = _module("fusions.fused_cross_entropy").fused_vocab_parallel_cross_entropy
+    group = core("parallel_state").get_tensor_model_parallel_group()
+    fused = core("fusions.fused_cross_entropy").fused_vocab_parallel_cross_entropy
     arguments = (group,) if "tp_group" in fused.__code__.co_varnames else ()
     fused(logits, torch.zeros(2, 1, dtype=torch.long), *arguments).sum().backward()
     assert logits.grad is not None
@@ -195,20 +207,20 @@ def fused_cross_entropy_dtype() -> object:
 
 def attention_layer_number() -> object:
     """The number that attention has in the first layer of the second of two stages."""
-    with _stage(_module("parallel_state"), 1):
-        return _layer(num_layers=2, pipeline_model_parallel_size=2).self_attention.layer_number
+    with stage(core("parallel_state"), 1):
+        return layer(num_layers=2, pipeline_model_parallel_size=2).self_attention.layer_number
 
 
 def cp_comm_type_index() -> object:
     """Building the last layer with a list of kinds of context-parallel communication."""
-    return type(_layer(num_layers=1, context_parallel_size=2, cp_comm_type=["p2p"])).__name__
+    return type(layer(num_layers=1, context_parallel_size=2, cp_comm_type=["p2p"])).__name__
 
 
 def softmax_offset_init() -> object:
     """Whether a learnable softmax offset is what the config's initialisation makes it."""
-    attention = _module("transformer.dot_product_attention").DotProductAttention
-    kinds = _module("transformer.enums")
-    config = _config(softmax_type="learnable")
+    attention = core("transformer.dot_product_attention").DotProductAttention
+    kinds = core("transformer.enums")
+    config = tiny_config(softmax_type="learnable")
     config.init_method = lambda tensor: torch.nn.init.constant_(tensor, 3.0)
     made = attention(config, 1, kinds.AttnMaskType.causal, "self")
     return bool((made.softmax_offset == 3.0).all())
@@ -216,7 +228,7 @@ def softmax_offset_init() -> object:
 
 def rng_and_fp8_context() -> object:
     """Whether dropout in a sequence-parallel block leaves the default random generator alone."""
-    config = _config(hidden_dropout=0.5, num_layers=1, use_cpu_initialization=True, bias_dropout_fusion=False)
+    config = tiny_config(hidden_dropout=0.5, num_layers=1, use_cpu_initialization=True, bias_dropout_fusion=False)
     (model,) = mcore_compat.gpt_model(config, vocab_size=8, max_sequence_length=4)
     # After the layers were built: only the block is to believe it.
     model.decoder.config.sequence_parallel = True
@@ -227,21 +239,21 @@ def rng_and_fp8_context() -> object:
 
 def moe_local_spec() -> object:
     """The local layer specification of an MoE model."""
-    specs = _module("models.gpt.gpt_layer_specs")
+    specs = core("models.gpt.gpt_layer_specs")
     experts = specs.get_gpt_layer_local_spec(num_experts=2).submodules.mlp.submodules.experts
     return experts.linear_fc1.__name__
 
 
 def moe_router_gemm_name() -> object:
     """The routing scores of two tokens for three experts."""
-    gating = _module("transformer.moe.moe_utils").router_gating_linear
+    gating = core("transformer.moe.moe_utils").router_gating_linear
     return list(gating(torch.ones(2, 4), torch.ones(3, 4), None, torch.float32).shape)
 
 
 def inference_spec_field() -> object:
     """Specifications of inference-optimized layers of an MoE model; making the layers needs Transformer Engine."""
-    specs = _module("models.gpt.gpt_layer_specs")
-    config = _config(num_moe_experts=2)
+    specs = core("models.gpt.gpt_layer_specs")
+    config = tiny_config(num_moe_experts=2)
     config.transformer_impl = "inference_optimized"
     with mock.patch.object(specs, "get_gpt_layer_with_inference_spec"):
         return len(specs.get_gpt_decoder_layer_specs(config, use_transformer_engine=False))
@@ -249,8 +261,8 @@ def inference_spec_field() -> object:
 
 def mtp_recompute_padding_mask() -> object:
     """A training step of a model with multi-token prediction and full recomputation."""
-    specs = _module("models.gpt.gpt_layer_specs")
-    config = _config(
+    specs = core("models.gpt.gpt_layer_specs")
+    config = tiny_config(
         mtp_num_layers=1,
         recompute_granularity="full",
         recompute_method="uniform",
@@ -271,7 +283,7 @@ def checkpoint_pickles() -> object:
     """Loading the common part of a checkpoint that holds parsed arguments."""
     with tempfile.TemporaryDirectory() as name:
         torch.save({"args": argparse.Namespace(a=1)}, Path(name) / "common.pt")
-        return sorted(_module("dist_checkpointing.serialization").load_common_state_dict(Path(name)))
+        return sorted(core("dist_checkpointing.serialization").load_common_state_dict(Path(name)))
 
 
 def async_writer_format() -> object:
@@ -284,8 +296,8 @@ def async_writer_format() -> object:
     waiting: queue.Queue[int] = queue.Queue()
     waiting.put(0)
     item = WriteItem(index=MetadataIndex("state"), type=WriteItemType.BYTE_IO)
-    with mock.patch.dict(sys.modules, psutil=_psutil()), tempfile.TemporaryDirectory() as name:
-        writer = _module("dist_checkpointing.strategies.filesystem_async").FileSystemWriterAsync
+    with mock.patch.dict(sys.modules, psutil=psutil()), tempfile.TemporaryDirectory() as name:
+        writer = core("dist_checkpointing.strategies.filesystem_async").FileSystemWriterAsync
         bucket: Any = (Path(name) / "file", "file", ([(item, io.BytesIO(b"state"))], []))
         writer.write_preloaded_data([filesystem._StorageWriterTransforms()], 0, bucket, results, waiting, False)
     return type(results.get()[1]).__name__
@@ -293,7 +305,7 @@ def async_writer_format() -> object:
 
 def numpy_product() -> object:
     """Coordinates of a flattened part of a tensor."""
-    mapping = _module("dist_checkpointing.mapping")
+    mapping = core("dist_checkpointing.mapping")
     shape = (2, 2)
     part = mapping.ShardedTensor("key", None, torch.float32, shape, shape, (0, 0), (1, 1), flattened_range=slice(0, 2))
     return [axis.tolist() for axis in part.local_coordinates()]
@@ -301,23 +313,23 @@ def numpy_product() -> object:
 
 def gloo_groups_destroyed() -> object:
     """What is left of the gloo groups once the layout is destroyed."""
-    state = _module("parallel_state")
+    state = core("parallel_state")
     state.destroy_model_parallel()
     return sum(value is not None for name, value in vars(state).items() if name.endswith("_GLOO"))
 
 
 def pkg_resources() -> object:
     """Importing what compares versions."""
-    return hasattr(_module("tensor_parallel.random"), "get_cuda_rng_tracker")
+    return hasattr(core("tensor_parallel.random"), "get_cuda_rng_tracker")
 
 
 def optimizer_without_args() -> object:
     """Whether a step of the repository's optimizer reaches the model, parameter gathering overlapped."""
     model = torch.nn.Linear(2, 2)
     before = model.weight.detach().clone()
-    wrapped = _wrapped_flat(model, distributed=True)
+    wrapped = wrapped_flat(model, distributed=True)
     make = importlib.import_module("megatron.optimizer").get_megatron_optimizer
-    optimizer = make([wrapped], args=_arguments(overlap_param_gather=True))
+    optimizer = make([wrapped], args=all_arguments(overlap_param_gather=True))
     wrapped(torch.ones(1, 2)).sum().backward()
     wrapped.finish_grad_sync()
     optimizer.step()
@@ -328,118 +340,12 @@ def optimizer_without_args() -> object:
 
 def distributed_optimizer_any() -> object:
     """Building the repository's distributed optimizer around SGD."""
-    with _global_arguments(optimizer="sgd") as make:
-        return type(make([_wrapped_flat(torch.nn.Linear(2, 2), distributed=True)])).__name__
+    with global_arguments(optimizer="sgd") as make:
+        return type(make([wrapped_flat(torch.nn.Linear(2, 2), distributed=True)])).__name__
 
 
 def param_gather_hook() -> object:
     """A forward pass of a second model, while the first one's parameters are gathered in the background."""
-    with _global_arguments(overlap_param_gather=True) as make:
-        make([_wrapped_flat(torch.nn.Linear(2, 2), distributed=True)])
+    with global_arguments(overlap_param_gather=True) as make:
+        make([wrapped_flat(torch.nn.Linear(2, 2), distributed=True)])
     return list(torch.nn.Linear(2, 3)(torch.ones(1, 2)).shape)
-
-
-@contextmanager
-def _global_arguments(**changes: object) -> Iterator[Any]:
-    """The repository's factory, while the program's arguments are these."""
-    package = importlib.import_module("megatron.optimizer")
-    arguments = _arguments(**changes)
-    with (
-        mock.patch.object(package, "get_args", return_value=arguments),
-        mock.patch.object(package.distrib_optimizer, "get_args", return_value=arguments),
-    ):
-        yield package.get_megatron_optimizer
-
-
-def _arguments(**changes: object) -> SimpleNamespace:
-    """What the repository's optimizer asks the program's arguments for."""
-    adam = {
-        "optimizer": "adam",
-        "lr": 0.1,
-        "weight_decay": 0.0,
-        "adam_beta1": 0.9,
-        "adam_beta2": 0.99,
-        "adam_eps": 1e-8,
-    }
-    precision = {"fp16": False, "bf16": False, "params_dtype": torch.float32, "loss_scale": None}
-    checks = {"clip_grad": 0.0, "log_num_zeros_in_grad": False, "check_for_nan_in_loss_and_grad": False}
-    rest = {"sgd_momentum": 0.9, "use_distributed_optimizer": True, "overlap_param_gather": False}
-    return SimpleNamespace(**{**adam, **precision, **checks, **rest, **changes})
-
-
-def _module(name: str) -> Any:
-    return importlib.import_module(f"megatron.core.{name}")
-
-
-def _config(**fields: Any) -> Any:
-    sizes = {"num_layers": 1, "hidden_size": 8, "num_attention_heads": 1, "attention_dropout": 0.0}
-    return mcore_compat.transformer_config(**{**sizes, **fields})
-
-
-def _plain_config() -> Any:
-    return _module("transformer").TransformerConfig(num_layers=1, hidden_size=8, num_attention_heads=1)
-
-
-def _layer(**changes: Any) -> Any:
-    """A transformer layer, the first of its stage, without the core of attention."""
-    spec = _module("models.gpt.gpt_layer_specs").get_gpt_layer_local_spec().submodules
-    spec.self_attention.submodules.core_attention = _module("transformer.identity_op").IdentityOp
-    config = _config(use_cpu_initialization=True)
-    for name, value in changes.items():
-        setattr(config, name, value)
-    return _module("transformer.transformer_layer").TransformerLayer(config, spec, layer_number=1)
-
-
-def _wrapped_flat(model: torch.nn.Module, *, overlap: bool = False, distributed: bool = False) -> Any:
-    """As 0.4 to 0.6 wrap it."""
-    group = _module("parallel_state").get_data_parallel_group(with_context_parallel=True)
-    wrap = _module("distributed").DistributedDataParallel
-    return wrap(_plain_config(), model, group, True, overlap or distributed, distributed)
-
-
-def _wrapped(model: torch.nn.Module, *, distributed: bool = False) -> Any:
-    """As 0.8 and later wrap it."""
-    package = _module("distributed")
-    settings = package.DistributedDataParallelConfig(
-        use_distributed_optimizer=distributed, overlap_grad_reduce=distributed
-    )
-    return package.DistributedDataParallel(_plain_config(), settings, model)
-
-
-def _mark(parameter: Any, name: str, value: object) -> None:
-    """What Megatron tells its parameters apart by."""
-    setattr(parameter, name, value)
-
-
-def _lies_in_its_bucket(wrapper: Any, parameter: torch.Tensor) -> bool:
-    buffer = wrapper.buffers[0]
-    start, stop, bucket = buffer.param_index_map[parameter]
-    first, last = buffer.bucket_indices[bucket]
-    return bool(first <= start and stop <= last)
-
-
-def _distributed_optimizer() -> Any:
-    distributed = mcore_compat.DataParallelSettings(use_distributed_optimizer=True)
-    config = _config(use_cpu_initialization=True, bias_dropout_fusion=False)
-    chunks = mcore_compat.gpt_model(config, vocab_size=8, max_sequence_length=4)
-    wrapped = mcore_compat.wrap_data_parallel(chunks, config, distributed)
-    return mcore_compat.build_optimizer(mcore_compat.OptimizerSettings(lr=0.1), wrapped, distributed)
-
-
-@contextmanager
-def _stage(state: Any, rank: int) -> Iterator[None]:
-    """While open, this is one of two pipeline stages."""
-    state.set_pipeline_model_parallel_rank(rank)
-    state.set_pipeline_model_parallel_world_size(2)
-    try:
-        yield
-    finally:
-        state.set_pipeline_model_parallel_rank(None)
-        state.set_pipeline_model_parallel_world_size(None)
-
-
-def _psutil() -> ModuleType:
-    """The one answer that the writer asks for, where the package is absent."""
-    module = ModuleType("psutil")
-    module.Process = lambda _=None: SimpleNamespace(memory_info=lambda: SimpleNamespace(rss=0))  # type: ignore[attr-defined]
-    return module
