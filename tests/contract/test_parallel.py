@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -9,6 +10,7 @@ from packaging.version import Version
 
 from tests.contract.checks import equals_reference
 from tests.contract.conftest import Found
+from tests.launch import run_ranks
 
 # The first and the last stage give different elements of the tied weight to a data-parallel rank.
 CUT_DIFFERENTLY = ("0.4.0", "0.5.0", "0.7.0")
@@ -93,3 +95,10 @@ def check_interleaved(release: str, ranks: list[dict[str, Any]]) -> None:
 def groups(alone: list[int], **others: list[int]) -> dict[str, list[int]]:
     """Ranks by group; those not named hold one rank."""
     return dict.fromkeys(("tp", "pp", "dp", "dp_cp", "cp", "mp", "ep", "expert_dp"), alone) | others
+
+
+@pytest.mark.sampled("0.6.0", "0.19.2")
+@pytest.mark.skipif(not Path("/proc/self/task").is_dir(), reason="threads are counted in /proc")
+def test_reset_leaves_no_group_behind(release: str) -> None:
+    for first, *later in run_ranks("tests.contract.programs.resets:threads", release=release, nproc=2):
+        assert later == [first, first]
