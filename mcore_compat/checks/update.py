@@ -11,14 +11,12 @@ from mcore_compat.errors import FrozenUpdate
 from mcore_compat.seams.flat_buffers._aliasing import AliasCheck
 from mcore_compat.seams.model import unwrap
 from mcore_compat.seams.optimizer import Optimizer
-from mcore_compat.seams.optimizer._main_params import MainParameterCheck
+from mcore_compat.seams.optimizer._main_params import MainParameterCheck, sample
 from mcore_compat.seams.optimizer._pieces import Piece, members, pieces
 
 if TYPE_CHECKING:
     import torch
 
-# Elements looked at per parameter, until one of a group has a gradient.
-_SAMPLE = 64
 # A step smaller than some rounding errors of the weight may rightly leave it as it is.
 _ROUNDING = 8
 
@@ -115,7 +113,7 @@ class UpdateGuard:
         if not group["lr"]:
             return None
         for piece in owned:
-            gradient, values = self._sampled_gradient(piece), _sample(piece.main)
+            gradient, values = self._sampled_gradient(piece), sample(piece.main)
             if gradient is None:
                 continue
             visible = _ROUNDING * values.abs() * _epsilon(values)
@@ -130,7 +128,7 @@ class UpdateGuard:
         if gradient is None:
             return None
         start, stop = piece.range
-        return _sample(gradient.view(-1)[start:stop])
+        return sample(gradient.view(-1)[start:stop])
 
     def _overflowed(self) -> bool:
         """Whether half-precision gradients are not finite: such a step is skipped on purpose."""
@@ -150,11 +148,6 @@ def _by_group(inner: Any) -> Iterator[tuple[dict[str, Any], list[Piece]]]:
 def _gradient(parameter: Any) -> torch.Tensor | None:
     gradient: torch.Tensor | None = getattr(parameter, "main_grad", None)
     return parameter.grad if gradient is None else gradient
-
-
-def _sample(tensor: torch.Tensor) -> torch.Tensor:
-    flat = tensor.detach().view(-1)
-    return flat[:: max(1, flat.numel() // _SAMPLE)]
 
 
 def _epsilon(values: torch.Tensor) -> float:

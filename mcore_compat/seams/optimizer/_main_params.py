@@ -41,7 +41,7 @@ class MainParameterCheck:
         copies = [piece for piece in pieces(self._inner) if piece.is_copy]
         if not copies:
             return
-        model, main = [_sample(piece.values) for piece in copies], [_sample(piece.main) for piece in copies]
+        model, main = [sample(piece.values) for piece in copies], [sample(piece.main) for piece in copies]
         together = torch.cat(model)
         if torch.equal(torch.cat(main).to(together.dtype), together):
             return
@@ -57,6 +57,7 @@ class MainParameterCheck:
         )
 
 
-def _sample(tensor: torch.Tensor) -> torch.Tensor:
+def sample(tensor: torch.Tensor) -> torch.Tensor:
+    """Some elements of a contiguous tensor, evenly spread (a 1-D view)."""
     flat = tensor.detach().view(-1)
     return flat[:: max(1, flat.numel() // _SAMPLE)]
