@@ -15,6 +15,7 @@ import contextlib
 import importlib
 import json
 import os
+import secrets
 import signal
 import socket
 import subprocess
@@ -127,10 +128,11 @@ def _overlay(release: str) -> Path:
 
 
 def free_port() -> int:
-    """A loopback TCP port that nobody listens on."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+    """A loopback TCP port that nobody listens on, below those that systems give to connections in the meantime."""
+    with socket.socket() as probe, contextlib.suppress(OSError):
+        probe.bind(("127.0.0.1", port := 10_000 + secrets.randbelow(22_000)))
+        return port
+    return free_port()
 
 
 def _rendezvous(nproc: int) -> dict[str, str]:

@@ -56,9 +56,11 @@ def init_parallel(
     layout = ParallelLayout(tp, pp, vpp if vpp and vpp > 1 else None, cp, ep, expert_tp)
     _start_distributed(timeout_minutes)
     _check_layout(layout, dist.get_world_size())
-    _initialize(layout, timeout_minutes, keywords)
+    with _new_groups_kept():
+        _initialize(layout, timeout_minutes, keywords)
+        found = _read_groups(layout)
     dist.barrier()  # a rank that goes ahead may close, in reset(), what its peer is still connecting to
-    return _read_groups(layout)
+    return found
 
 
 def groups() -> Groups:
@@ -130,15 +132,14 @@ def _initialize(layout: ParallelLayout, timeout_minutes: int, keywords: dict[str
         off=inherited,
     )
     try:
-        with _new_groups_kept():
-            parallel_state.initialize_model_parallel(
-                tensor_model_parallel_size=layout.tp,
-                pipeline_model_parallel_size=layout.pp,
-                virtual_pipeline_model_parallel_size=layout.vpp,
-                context_parallel_size=layout.cp,
-                expert_model_parallel_size=layout.ep,
-                **extra,
-            )
+        parallel_state.initialize_model_parallel(
+            tensor_model_parallel_size=layout.tp,
+            pipeline_model_parallel_size=layout.pp,
+            virtual_pipeline_model_parallel_size=layout.vpp,
+            context_parallel_size=layout.cp,
+            expert_model_parallel_size=layout.ep,
+            **extra,
+        )
     except (AssertionError, RuntimeError) as error:
         if layout.vpp and layout.pp == 2 and "interleaved" in str(error):
             raise unavailable("the interleaved schedule on 2 pipeline stages", "0.8.0") from error

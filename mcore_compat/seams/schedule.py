@@ -189,10 +189,11 @@ def _sync_hooks(chunks: Sequence[Any], optimizer: Any) -> dict[str, Any]:
         [chunk.start_grad_sync for chunk in chunks] if several and settings and settings.overlap_grad_reduce else None
     )
     gather = several and settings is not None and settings.overlap_param_gather
+    starts = param_sync.bind()().hooks(chunks, optimizer.inner) if gather else []
     return {
         "no_sync_func": no_sync if several else no_sync[0],
         "grad_sync_func": grad_sync,
-        "param_sync_func": param_sync.bind()().hooks(chunks, optimizer.inner) if gather else None,
+        "param_sync_func": starts or None,
         "grad_scale_func": optimizer.scale_loss if optimizer is not None and optimizer.scales_loss else None,
     }
 

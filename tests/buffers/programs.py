@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import warnings
-from dataclasses import replace
 from typing import Any
 
 import torch
@@ -17,9 +16,9 @@ from tests.contract.programs.t0 import DISTRIBUTED, UNSHARDED, Job, Trainee, eig
 ADAM = OptimizerSettings(lr=1e-2)
 JOBS = {
     "fp32": Job(settings=ADAM, data_parallel=UNSHARDED),
-    "bf16": Job(settings=replace(ADAM, precision="bf16"), precision="bf16", data_parallel=UNSHARDED),
+    "bf16": Job(settings=ADAM, precision="bf16", data_parallel=UNSHARDED),
     "fp32 distributed": Job(settings=ADAM, data_parallel=DISTRIBUTED),
-    "bf16 distributed": Job(settings=replace(ADAM, precision="bf16"), precision="bf16", data_parallel=DISTRIBUTED),
+    "bf16 distributed": Job(settings=ADAM, precision="bf16", data_parallel=DISTRIBUTED),
 }
 MICRO = 8
 

@@ -97,7 +97,7 @@ def groups(alone: list[int], **others: list[int]) -> dict[str, list[int]]:
     return dict.fromkeys(("tp", "pp", "dp", "dp_cp", "cp", "mp", "ep", "expert_dp"), alone) | others
 
 
-@pytest.mark.sampled("0.6.0", "0.19.2")
+@pytest.mark.sampled("0.4.0", "0.6.0", "0.19.2")
 @pytest.mark.skipif(not Path("/proc/self/task").is_dir(), reason="threads are counted in /proc")
 def test_reset_leaves_no_group_behind(release: str) -> None:
     for first, *later in run_ranks("tests.contract.programs.resets:threads", release=release, nproc=2):

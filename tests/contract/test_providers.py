@@ -68,6 +68,9 @@ REFUSALS = {
     "field": "did you mean 'hidden_size'",
     "second layout": "already initialized",
     "gather alone": "overlap_param_gather needs use_distributed_optimizer and overlap_grad_reduce",
+    "settings for a config": "wrap_data_parallel(chunks, settings=",
+    "other settings": "the chunks were wrapped with DataParallelSettings(",
+    "other precision": "embed.weight is bf16, but the optimizer is to be fp32",
     "no groups": "call mcore_compat.init_parallel",
     "too many ranks": "1 ranks cannot be split into tp 2",
 }

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from typing import Any
+from weakref import WeakKeyDictionary
 
 from mcore_compat.contracts import DataParallelSettings
 from mcore_compat.errors import ConfigError
@@ -17,6 +18,7 @@ seam: Seam[WrapChunk] = Seam(
     "data_parallel",
     target="megatron.core.distributed.distributed_data_parallel:DistributedDataParallel.__init__",
 )
+_wrapped_with: WeakKeyDictionary[Any, DataParallelSettings] = WeakKeyDictionary()
 
 
 def wrap_data_parallel(
@@ -32,15 +34,15 @@ def wrap_data_parallel(
         settings: What the wrapper does.
 
     Raises:
-        ConfigError: Settings that contradict each other, or tied embeddings whose place in the buffer differs between
-            pipeline stages on this release.
+        ConfigError: Settings that contradict each other or are none, or tied embeddings whose place in the buffer
+            differs between pipeline stages on this release.
         FeatureUnavailable: A setting that this release cannot honour.
     """
     from mcore_compat.seams._agreement import same_on_all_ranks
     from mcore_compat.seams.config import get_model_config
 
     settings = settings or DataParallelSettings()
-    _check(settings)
+    _check(config, settings)
     wrap = seam.bind()
     with same_on_all_ranks("wrapping the model for data parallelism"):
         # Only the first chunk's communication is on the critical path, so only that one is cut into buckets.
@@ -49,7 +51,20 @@ def wrap_data_parallel(
             for index, chunk in enumerate(chunks)
         ]
     _broadcast(wrapped)
+    _wrapped_with.update(dict.fromkeys(wrapped, settings))
     return wrapped
+
+
+def settings_of(chunks: Sequence[Any], given: DataParallelSettings | None) -> DataParallelSettings:
+    """What these chunks were wrapped with; of chunks that somebody else wrapped, what is ``given``, or the defaults.
+
+    Raises:
+        ConfigError: Something else is given.
+    """
+    found = next((_wrapped_with[chunk] for chunk in chunks if chunk in _wrapped_with), given)
+    if given not in (None, found):
+        raise ConfigError(f"the chunks were wrapped with {found}, but here is {given}", hint="leave data_parallel out")
+    return found or DataParallelSettings()
 
 
 def zero_grad(chunks: Sequence[Any], optimizer: Any) -> None:
@@ -65,7 +80,13 @@ def zero_grad(chunks: Sequence[Any], optimizer: Any) -> None:
     optimizer.zero_grad()
 
 
-def _check(settings: DataParallelSettings) -> None:
+def _check(config: Any, settings: DataParallelSettings) -> None:
+    if isinstance(config, DataParallelSettings) or not isinstance(settings, DataParallelSettings):
+        found = config if isinstance(config, DataParallelSettings) else settings
+        raise ConfigError(
+            f"{type(found).__name__} is not what is expected in its place",
+            hint="wrap_data_parallel(chunks, settings=mcore_compat.DataParallelSettings(...))",
+        )
     needs = settings.use_distributed_optimizer and settings.overlap_grad_reduce
     if settings.overlap_param_gather and not needs:
         raise ConfigError("overlap_param_gather needs use_distributed_optimizer and overlap_grad_reduce")

@@ -6,7 +6,9 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from mcore_compat.contracts import DataParallelSettings, OptimizerSettings
+from mcore_compat.errors import ConfigError
 from mcore_compat.seams._registry import Seam
+from mcore_compat.seams.data_parallel import settings_of
 from mcore_compat.seams.optimizer._wrapper import Optimizer
 
 # (settings, wrapped chunks, data-parallel settings) -> upstream's optimizer, ready for Optimizer()
@@ -26,19 +28,34 @@ def build_optimizer(
     Args:
         settings: What it does.
         chunks: From :func:`mcore_compat.wrap_data_parallel`.
-        data_parallel: The settings that the chunks were wrapped with.
+        data_parallel: The settings that the chunks were wrapped with, where :func:`mcore_compat.wrap_data_parallel`
+            was not asked to: it remembers them.
 
     Raises:
-        ConfigError: Megatron refuses the combination.
+        ConfigError: Megatron refuses the combination, the chunks were wrapped with other settings, or their parameters
+            are of another half precision than the settings'.
         FeatureUnavailable: A setting that this release cannot honour.
     """
     from mcore_compat.seams._agreement import same_on_all_ranks
 
-    data_parallel = data_parallel or DataParallelSettings()
+    data_parallel = settings_of(chunks, data_parallel)
+    _check_precision(settings, chunks)
     make = seam.bind()
     with same_on_all_ranks("building the optimizer"):
         inner = make(settings, chunks, data_parallel)
     return Optimizer(inner, settings, chunks, data_parallel)
+
+
+def _check_precision(settings: OptimizerSettings, chunks: Sequence[Any]) -> None:
+    """A half-precision parameter in an optimizer of another precision fails only in the first step, far from here."""
+    halves = {"torch.bfloat16": "bf16", "torch.float16": "fp16"}
+    for name, parameter in (named for chunk in chunks for named in chunk.named_parameters()):
+        found = halves.get(str(parameter.dtype))
+        if parameter.requires_grad and found not in (None, settings.precision):
+            raise ConfigError(
+                f"{name} is {found}, but the optimizer is to be {settings.precision}",
+                hint=f'OptimizerSettings(precision="{found}")',
+            )
 
 
 __all__ = ["MakeOptimizer", "Optimizer", "build_optimizer", "seam"]

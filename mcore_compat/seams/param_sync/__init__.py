@@ -14,7 +14,8 @@ class ParamSync(NamedTuple):
 
     Attributes:
         finish: (wrapped chunks, upstream's optimizer) -> None, after which every rank holds the updated parameters.
-        hooks: The same arguments -> one ``param_sync_func`` per chunk for the interleaved schedule.
+        hooks: The same arguments -> one ``param_sync_func`` per chunk for the interleaved schedule, or none where the
+            schedule has nothing to start.
     """
 
     finish: Callable[[Sequence[Any], Any], None]

@@ -21,6 +21,7 @@ def bind() -> Callable[[], ParamSync]:
             chunk.start_param_sync(force_sync=True)
 
     def hooks(chunks: Sequence[Any], optimizer: Any) -> list[Callable[..., None]]:
-        return [chunk.start_param_sync for chunk in chunks]
+        # Otherwise its own hooks start each bucket after the one before it, and 0.9.0 and 0.10.0 refuse a second start.
+        return [chunk.start_param_sync for chunk in chunks if chunk.ddp_config.align_param_gather]
 
     return lambda: ParamSync(finish, hooks)

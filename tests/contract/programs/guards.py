@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -41,7 +40,7 @@ def frozen(steps: dict[str, Any], folder: Path) -> dict[str, Any]:
 
 
 def _job(precision: Any, settings: DataParallelSettings) -> Job:
-    return Job(precision=precision, data_parallel=settings, settings=replace(FAST, precision=precision))
+    return Job(precision=precision, data_parallel=settings, settings=FAST)
 
 
 def _untouched(trainee: Trainee) -> None:

@@ -103,7 +103,7 @@ def reduction_types(steps: dict[str, Any], folder: Path) -> dict[str, str]:
     enter()
     found = {}
     for in_fp32 in (True, False):
-        job = Job(precision="bf16", settings=replace(SMOOTH, precision="bf16"))
+        job = Job(precision="bf16")
         chunks = mcore_compat.wrap_data_parallel(
             bare_model(job), settings=DataParallelSettings(grad_reduce_in_fp32=in_fp32)
         )

@@ -42,7 +42,7 @@ def _attempt(function: Any, steps: dict[str, Any], folder: Path) -> dict[str, An
     started = time.monotonic()
     try:
         result = function(steps, folder)
-    except Exception:  # the other sections still have something to say, unless a peer waits for this rank
+    except Exception as error:  # the other sections still have something to say, unless a peer waits for this rank
         traceback.print_exc()
-        return {"error": traceback.format_exc()}
+        return {"error": f"{error!r}\n{traceback.format_exc()}"}
     return {"result": result, "seconds": time.monotonic() - started}

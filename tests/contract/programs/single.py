@@ -86,7 +86,7 @@ def step_results(steps: dict[str, Any], folder: Path) -> dict[str, Any]:
         "free": _step(Job(settings=sgd)),
         "clipped": _step(Job(settings=replace(sgd, clip_grad=1.0))),
         "counted": _step(Job(tied=False, settings=replace(SMOOTH, log_num_zeros_in_grad=True))),
-        "bf16": _step(Job(precision="bf16", settings=replace(SMOOTH, precision="bf16"))),
+        "bf16": _step(Job(precision="bf16")),
         "overflow": _step(_overflowing()),
     }
 
@@ -117,6 +117,9 @@ def refusals(steps: dict[str, Any], folder: Path) -> dict[str, str]:
         "field": _error(lambda: mcore_compat.transformer_config(num_layers=1, hiden_size=8)),
         "second layout": _error(mcore_compat.init_parallel),
         "gather alone": _error(lambda: wrapped(Toy, overlap_param_gather=True)),
+        "settings for a config": _error(lambda: mcore_compat.wrap_data_parallel([Toy()], DISTRIBUTED)),
+        "other settings": _error(lambda: mcore_compat.build_optimizer(SMOOTH, wrapped(Toy), DISTRIBUTED)),
+        "other precision": _error(lambda: mcore_compat.build_optimizer(SMOOTH, [Toy().bfloat16()])),
         "no groups": _error(_groups_after_reset),
         "too many ranks": _error(lambda: enter(tp=2)),
     }
@@ -153,7 +156,7 @@ def _norm(tensors: list[torch.Tensor]) -> float:
 
 
 def _overflowing() -> Job:
-    return Job(precision="fp16", settings=replace(SMOOTH, precision="fp16", initial_loss_scale=2.0**60))
+    return Job(precision="fp16", settings=replace(SMOOTH, initial_loss_scale=2.0**60))
 
 
 def _groups_after_reset() -> None:

@@ -61,7 +61,7 @@ class Trainee:
         bare = bare_model(job) if bare is None else bare
         self.initial = {name: parameter.detach().clone() for name, parameter in named(bare)}
         self.chunks = mcore_compat.wrap_data_parallel(bare, settings=job.data_parallel)
-        self.optimizer = mcore_compat.build_optimizer(job.settings, self.chunks, job.data_parallel)
+        self.optimizer = mcore_compat.build_optimizer(replace(job.settings, precision=job.precision), self.chunks)
 
     def accumulate(self, batch: Batch, micro: int) -> Any:
         """Gradients of this data-parallel rank's share of the batch, in microbatches of ``micro`` rows."""
