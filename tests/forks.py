@@ -104,7 +104,12 @@ def _server() -> _Server:
     return _Server()
 
 
+# Of the forking process: its children that have not ended.
+_running: set[int] = set()
+
+
 def _serve() -> None:
+    """Fork until whoever asks for it is gone, and then leave no rank behind."""
     for name in PRELOADED:
         importlib.import_module(name)
     woken, wake = os.pipe()
@@ -119,19 +124,24 @@ def _serve() -> None:
         if sys.stdin in ready:
             line = sys.stdin.readline()
             if not line:
-                return
+                break
             _fork(json.loads(line))
+    for pid in _running:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(pid, signal.SIGKILL)
 
 
 def _report() -> None:
     with contextlib.suppress(ChildProcessError):
         while (ended := os.waitpid(-1, os.WNOHANG))[0]:
+            _running.discard(ended[0])
             print("end", *ended, flush=True)
 
 
 def _fork(request: dict[str, Any]) -> None:
     pid = os.fork()
     if pid:
+        _running.add(pid)
         print("start", pid, flush=True)
         return
     status = 1

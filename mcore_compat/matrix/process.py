@@ -45,8 +45,11 @@ class Processes:
     def stop(self) -> None:
         """Interrupt all of them, and start no others."""
         self.stopped = True
-        for process in self.running:
+        running = list(self.running)
+        for process in running:
             process.send_signal(signal.SIGINT)
+        for process in running:
+            _ended(process)
 
     def _run(self, command: list[str], cwd: Path, output: Path, limit: float) -> str:
         """What went wrong with the process itself, or nothing."""
@@ -69,14 +72,19 @@ def _wait(process: subprocess.Popen[bytes], limit: float) -> str:
         status = process.wait(limit)
     except subprocess.TimeoutExpired:
         process.send_signal(signal.SIGINT)
-        try:
-            process.wait(_GRACE_SECONDS)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
+        _ended(process)
         return f"stopped after {limit:g} s"
     # 1: some tests failed, which the report says better.
     return "" if status in (0, 1) else f"pytest ended with {status}"
+
+
+def _ended(process: subprocess.Popen[bytes]) -> None:
+    """Wait for the end of a process that was asked to stop; kill it if it does not."""
+    try:
+        process.wait(_GRACE_SECONDS)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
 
 
 def _cell(tests: Tests) -> Cell:

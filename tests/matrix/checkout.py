@@ -42,14 +42,20 @@ class Checkout:
         assert old in text
         path.write_text(text.replace(old, new, 1) if old else text + new, encoding="utf-8")
 
-    def run(self, *arguments: str) -> subprocess.CompletedProcess[str]:
+    def start(self, *arguments: str) -> subprocess.Popen[str]:
         """``mcore-compat`` of this copy."""
         path = os.pathsep.join([str(self.root), *filter(None, [os.environ.get("PYTHONPATH")])])
-        return subprocess.run(
+        return subprocess.Popen(
             [sys.executable, "-m", "mcore_compat", *arguments],
             cwd=self.root,
             env={**os.environ, "PYTHONPATH": path, "MCORE_COMPAT_CACHE": str(self.cache)},
-            capture_output=True,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
             text=True,
-            check=False,
         )
+
+    def run(self, *arguments: str) -> subprocess.CompletedProcess[str]:
+        """The same, to its end."""
+        with self.start(*arguments) as process:
+            output, errors = process.communicate()
+        return subprocess.CompletedProcess(process.args, process.returncode, output, errors)

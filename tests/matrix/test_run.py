@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import json
 import shutil
+import signal
 import subprocess
 import sys
+import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +33,16 @@ def test_skips(release):
 
 def test_fails_on_the_old(release):
     assert release != "0.6.0", "too old"
+"""
+
+# A rank that sleeps on the release that runs last.
+SLEEPER = """
+from pathlib import Path
+from tests.launch import run_ranks
+
+def test_sleeps_on_the_new(release):
+    if release != "0.6.0":
+        run_ranks("tests.matrix.programs.sleeper:sleep", "{pid}", release=release, nproc=1, timeout=60)
 """
 
 
@@ -70,6 +83,32 @@ def test_a_second_run_takes_what_passed_and_nothing_changed(copy: Checkout) -> N
     assert said.startswith("[1/2] 0.19.2 ")
     copy.change_table('needs = ["torch>=2.6", "numpy"]', 'needs = ["torch>=2.6"]')
     assert "as before" not in run(copy, "--only", "0.19.2")[1]
+
+
+def test_ctrl_c_keeps_what_is_done_and_stops_the_rest(copy: Checkout) -> None:
+    suite, pid = copy.root / "tests" / "matrix" / "test_probe.py", copy.root / "pid"
+    before = suite.read_text(encoding="utf-8")
+    suite.write_text(SLEEPER.format(pid=str(pid)), encoding="utf-8")
+    try:
+        with copy.start("matrix", "run", "--suite", "probe", "--only", "0.6.0,0.19.2", "--jobs", "1") as process:
+            wait_for(pid.exists)
+            process.send_signal(signal.SIGINT)
+            _, said = process.communicate(timeout=60)
+        assert process.returncode == 130
+        assert "what is done is kept" in said
+        wait_for(lambda: not Path("/proc", pid.read_text(encoding="utf-8")).exists())
+        cells, said = run(copy, "--only", "0.6.0")
+        assert cells["0.6.0"]["status"] == "passed"
+        assert "as before" in said
+    finally:
+        suite.write_text(before, encoding="utf-8")
+
+
+def wait_for(what: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 60
+    while not what():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
 
 
 def test_a_release_that_cannot_run_is_skipped_with_the_reason(copy: Checkout) -> None:
