@@ -10,8 +10,8 @@ from weakref import WeakKeyDictionary
 
 import torch
 
-from mcore_compat.errors import StaleParameter
 from mcore_compat.seams.flat_buffers import seam as flat_buffers
+from mcore_compat.seams.flat_buffers._aliasing import require_in_place
 from mcore_compat.seams.model import unwrap
 
 
@@ -71,7 +71,8 @@ def _of_chunk(index: int, chunk: Any) -> Iterator[MemoryBuffer]:
     if chunk not in _held:
         _held[chunk] = list(_hold(chunk))
     for held in _held[chunk]:
-        _check(held, names)
+        size = held.data.element_size()
+        require_in_place((names[p], p, held.data, start * size) for p, start in held.starts.items())
         views = {names[p]: _slice(held.data, p, start) for p, start in held.starts.items()}
         yield MemoryBuffer(index, held.data, views, held.buckets, held.expert)
 
@@ -140,14 +141,3 @@ def _alive(like: torch.Tensor) -> list[torch.Tensor]:
 
 def _slice(data: torch.Tensor, parameter: torch.nn.Parameter, start: int) -> torch.Tensor:
     return data[start : start + parameter.numel()].view(parameter.shape)
-
-
-def _check(held: _Held, names: Mapping[torch.nn.Parameter, str]) -> None:
-    size, base = held.data.element_size(), held.data.data_ptr()
-    stale = [names[p] for p, start in held.starts.items() if p.data_ptr() != base + start * size]
-    if base and stale:
-        raise StaleParameter(
-            f"{len(stale)} parameters, first {stale[0]}, lie outside the flat buffer: somebody bound other storage to "
-            "their .data after the buffer was made",
-            hint="copy into the views of memory_buffers(chunks) instead of binding parameters to storage of your own",
-        )

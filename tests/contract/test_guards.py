@@ -17,7 +17,7 @@ def test_parameters_bound_to_another_buffer(found: Found, release: str, precisio
     if kind == "distributed" and row(release).expect["flat_buffers"] == "lists":
         assert outcome["error"] == "StaleParameter", outcome
         assert outcome["steps"] == 0
-        for words in ("27 parameters, first decoder.", "is not the wrapper's buffer", "found [0x", "expected [0x"):
+        for words in ("27 parameters, first decoder.", "is not the flat buffer", "found [0x", "expected [0x"):
             assert words in outcome["text"]
     else:
         assert outcome == steps[f"{precision} {kind} untouched"]

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from mcore_compat.errors import StaleParameter
 from mcore_compat.seams.flat_buffers import seam
 from mcore_compat.seams.model import unwrap
+
+# Name, parameter, flat storage, and where it starts there, in bytes.
+Place = tuple[str, Any, Any, int]
 
 
 class AliasCheck:
@@ -33,20 +36,29 @@ class AliasCheck:
         Raises:
             StaleParameter: Somebody bound other storage to a parameter.
         """
-        stale = [
-            (name, parameter, flat.data_ptr() + offset)
-            for name, parameter, flat, offset in self._places
-            if parameter.data_ptr() != flat.data_ptr() + offset and flat.data_ptr()  # 0: offloaded
-        ]
-        if stale:
-            name, parameter, expected = stale[0]
-            raise StaleParameter(
-                f"the storage of {len(stale)} parameters, first {name}, is not the wrapper's buffer: found "
-                f"{_addresses(parameter, parameter.data_ptr())}, expected {_addresses(parameter, expected)}. The "
-                "distributed optimizer updates the buffer, so the weights that the model reads would never change",
-                hint="do not assign parameter.data after wrapping; mcore_compat.memory_buffers(chunks) gives views of "
-                "the wrapper's own buffer",
-            )
+        require_in_place(self._places)
+
+
+def require_in_place(places: Iterable[Place]) -> None:
+    """Compare addresses.
+
+    Raises:
+        StaleParameter: Somebody bound other storage to a parameter.
+    """
+    stale = [
+        (name, parameter, flat.data_ptr() + offset)
+        for name, parameter, flat, offset in places
+        if parameter.data_ptr() != flat.data_ptr() + offset and flat.data_ptr()  # 0: offloaded
+    ]
+    if stale:
+        name, parameter, expected = stale[0]
+        raise StaleParameter(
+            f"the storage of {len(stale)} parameters, first {name}, is not the flat buffer: found "
+            f"{_addresses(parameter, parameter.data_ptr())}, expected {_addresses(parameter, expected)}. The "
+            "distributed optimizer, and whoever else writes to the buffer, would never change the model's weights",
+            hint="do not assign parameter.data after wrapping; copy into the views that "
+            "mcore_compat.memory_buffers(chunks) gives",
+        )
 
 
 def _addresses(parameter: Any, start: int) -> str:
