@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import warnings
+from dataclasses import replace
 from typing import Any
 
 import mcore_compat
@@ -31,10 +32,11 @@ def _carry_out(
     updates: int = 0,
     precision: Any = "fp32",
     sharded: bool = True,
+    layers: int = 2,
     fresh: tuple[str, ...] = (),
 ) -> dict[str, Any]:
     enter(**sizes)
-    pair = build(precision, sharded)
+    pair = build(precision, sharded, layers)
     for trainee in () if source else pair.values():
         trainee.optimizer.set_lr(RATE)
     report: dict[str, Any] = {"warnings": [], "step": 0}
@@ -68,12 +70,10 @@ def _load(pair: Pair, source: str, fresh: tuple[str, ...]) -> dict[str, Any]:
     }
 
 
-def build(precision: Any = "fp32", sharded: bool = True) -> Pair:
+def build(precision: Any = "fp32", sharded: bool = True, layers: int = 2) -> Pair:
     """A language model with a tied embedding, and a critic."""
-    data_parallel = DISTRIBUTED if sharded else UNSHARDED
-    jobs = {"actor": Job(precision=precision, data_parallel=data_parallel)}
-    jobs["critic"] = Job(head="value", precision=precision, data_parallel=data_parallel)
-    return {role: Trainee(job) for role, job in jobs.items()}
+    actor = Job(layers, precision=precision, data_parallel=DISTRIBUTED if sharded else UNSHARDED)
+    return {"actor": Trainee(actor), "critic": Trainee(replace(actor, head="value"))}
 
 
 def states(pair: Pair) -> dict[str, TrainState]:

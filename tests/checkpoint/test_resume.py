@@ -106,6 +106,19 @@ def test_from_the_oldest_release_with_tp_to_the_newest_with_pp(runs: Runs, relea
 
 
 @pytest.mark.releases(NEWEST)
+def test_chunks_of_the_interleaved_schedule_go_on_as_whole_stages(release: str, tmp_path: Path) -> None:
+    chunks = {"sizes": {"pp": 2, "vpp": 2}, "layers": 4}
+    stages = {**chunks, "sizes": {"pp": 2}, "source": str(tmp_path / "half")}
+    tasks = [
+        {**chunks, **WHOLE, "target": str(tmp_path / "whole")},
+        {**chunks, **HALF, "target": str(tmp_path / "half")},
+        {**stages, **REST, "target": str(tmp_path / "resumed")},
+    ]
+    carry_out(release, 2, tasks)
+    goes_on(saved(tmp_path / "whole"), saved(tmp_path / "resumed"), tolerance=1e-6)
+
+
+@pytest.mark.releases(NEWEST)
 def test_one_process(runs: Runs, release: str, tmp_path: Path) -> None:
     """Several things in one start: another layout, another precision, missing parts."""
     root = runs(release, 2)
