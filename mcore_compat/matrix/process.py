@@ -35,7 +35,9 @@ class Processes:
         started = time.monotonic()
         with tempfile.TemporaryDirectory(prefix="matrix-") as scratch:
             report, output = Path(scratch, "report.xml"), Path(scratch, "output")
-            command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", f"--junitxml={report}"]
+            # The form of report that keeps what tests record, curves among it.
+            into = [f"--junitxml={report}", "-o", "junit_family=xunit1"]
+            command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *into]
             trouble = self._run([*command, f"--megatron={release}", *tests], root, output, limit)
             cell = _cell(read_report(report) if report.exists() else Tests())
             if trouble:

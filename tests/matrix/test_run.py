@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 from mcore_compat.errors import ConfigError
+from mcore_compat.matrix.cells import Results
 from mcore_compat.matrix.run import selected
 from mcore_compat.matrix.suites import SUITES
 from mcore_compat.matrix.table import releases
@@ -25,8 +26,8 @@ from tests.matrix.checkout import Checkout
 OUTCOMES = """
 import pytest
 
-def test_passes(release):
-    pass
+def test_passes(release, record_property):
+    record_property("curve:loss", "[1.0, 0.5]")
 
 def test_skips(release):
     pytest.skip("needs a GPU")
@@ -72,6 +73,9 @@ def test_each_release_has_its_counts_reasons_and_time(copy: Checkout) -> None:
     assert new["reason"] == "1 × needs a GPU"
     assert new["seconds"] > 0
     assert "0.19.2 probe: 2 passed, 0 failed, 1 skipped" in said
+    kept = Results(copy.cache / "matrix").load("probe", "0.19.2")
+    assert kept is not None
+    assert kept.series == {"loss": [1.0, 0.5]}
 
 
 def test_a_second_run_takes_what_passed_and_nothing_changed(copy: Checkout) -> None:
