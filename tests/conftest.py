@@ -9,6 +9,7 @@ promises, with ``--all-releases`` on all of the release table, with ``--megatron
 from __future__ import annotations
 
 import os
+from typing import Any
 
 import pytest
 
@@ -33,6 +34,14 @@ def pytest_configure(config: pytest.Config) -> None:
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     if "release" in metafunc.fixturenames:
         metafunc.parametrize("release", _wanted(metafunc))
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """Where tests run side by side."""
+    from tests.sharing import Sharing
+
+    return Sharing(config, log)
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

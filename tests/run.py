@@ -14,8 +14,8 @@ from pathlib import Path
 from mcore_compat.matrix.junit import read_report
 
 ROOT = Path(__file__).resolve().parents[1]
-# Most tests wait for processes they started; a file stays on one worker, with the fixtures its tests share.
-SIDE_BY_SIDE = ["-n", "2", "--dist", "loadfile", "--ignore=tests/bench"]
+# Most tests wait for processes they started.
+SIDE_BY_SIDE = ["-n", "2", "--ignore=tests/bench"]
 # A ratio of two times means nothing while other tests take turns on the same cores.
 ALONE = ["-p", "no:xdist", "tests/bench"]
 NOTHING_SELECTED = 5
