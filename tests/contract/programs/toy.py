@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 import mcore_compat
-from mcore_compat import LossTerm
+from mcore_compat import LossTerm, McoreCompatError
 from mcore_compat.contracts import Batch
 from tests.contract.programs.t0 import VOCABULARY
 
@@ -74,3 +74,12 @@ def expected_gradients(batch: Batch) -> dict[str, torch.Tensor]:
 def errors(found: dict[str, torch.Tensor], expected: dict[str, torch.Tensor]) -> dict[str, float]:
     """Largest distance of each tensor from the expected one."""
     return {name: (found[name] - tensor).abs().max().item() for name, tensor in expected.items()}
+
+
+def refusal(attempt: Callable[[], Any]) -> str:
+    """Type and text of the library's error; empty where there is none."""
+    try:
+        attempt()
+    except McoreCompatError as error:
+        return f"{type(error).__name__}: {error}"
+    return ""
