@@ -159,6 +159,8 @@ def _tell(report: Report, as_json: bool, code: int) -> None:
         print_json(_as_json(report))
     else:
         _print(report)
+    if not report.is_fine and code == _REFUSED:
+        click.echo("nothing was written; name the patches that fit to have those alone", err=True)
     if not report.is_fine or report.interrupted:
         click.get_current_context().exit(code)
 

@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-from mcore_compat.matrix.overlay import default_cache
+from mcore_compat.cache import default_cache
 
 Status = Literal["passed", "failed", "skipped"]
 # Name of a curve to its values, one per step.

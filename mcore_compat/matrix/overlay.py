@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import hashlib
-import os
 import platform
 import subprocess
 import sys
@@ -16,6 +15,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
+from mcore_compat.cache import default_cache
 from mcore_compat.detect import find
 from mcore_compat.errors import EnvironmentMismatch
 from mcore_compat.matrix.rows import Fork, Release
@@ -54,13 +54,6 @@ def overlay(version: str, cache: Path | None = None, say: Say | None = None) -> 
                 hint="set MCORE_COMPAT_CACHE to a folder that can be written",
             ) from error
     return folder
-
-
-def default_cache() -> Path:
-    """``$MCORE_COMPAT_CACHE``, else ``mcore_compat`` in the user's cache folder."""
-    chosen = os.environ.get("MCORE_COMPAT_CACHE")
-    user = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-    return Path(chosen).expanduser().absolute() if chosen else user / "mcore_compat"
 
 
 def _unpack(row: Release, scratch: Path, say: Say) -> Path:

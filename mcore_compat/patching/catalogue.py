@@ -13,6 +13,7 @@ from mcore_compat.patching.rules import RulePatch
 
 PACKAGED = Path(__file__).with_name("patches")
 IN_REPOSITORY = Path(__file__).parents[2] / "patches"
+_NAMES_HINT = "mcore-compat patch list shows the ids; a file's name ends in .yaml, .yml, .patch or .diff"
 
 
 def folder() -> Path:
@@ -44,7 +45,7 @@ def select(only: Iterable[str] | None = None, files: Sequence[Path] = ()) -> lis
         files: ``.yaml`` rules or unified diffs; where there are any, they are what ``only`` picks from.
 
     Raises:
-        ConfigError: An id is not among them, or two files have the same id.
+        ConfigError: An id is not among them, there is no such file, or two files have the same id.
         PatchError: A file is no patch.
     """
     if files:
@@ -54,6 +55,8 @@ def select(only: Iterable[str] | None = None, files: Sequence[Path] = ()) -> lis
 
 
 def _from_file(path: Path) -> Patch:
+    if not path.is_file():
+        raise ConfigError(f"there is no file {path}", hint=_NAMES_HINT)
     if path.suffix in (".yaml", ".yml"):
         return RulePatch(read(path))
     from mcore_compat.patching.unified import read_diff
@@ -75,7 +78,6 @@ def _known(patch_id: str) -> str:
     known = series()
     if patch_id in known:
         return patch_id
-    nearest = difflib.get_close_matches(patch_id, known, n=2, cutoff=0.0)
-    raise ConfigError(
-        f"no patch {patch_id!r}; nearest: {', '.join(nearest) or 'there are none'}", hint="mcore-compat patch list"
-    )
+    nearest = difflib.get_close_matches(patch_id, known, n=2)
+    close = f"; nearest: {', '.join(nearest)}" if nearest else ""
+    raise ConfigError(f"no patch {patch_id!r}{close}", hint=_NAMES_HINT)

@@ -114,8 +114,10 @@ def read(path: Path, *, check: bool = True) -> Rules:
     """
     try:
         text = path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise PatchError(f"cannot read {path}: {error}", hint="mcore-compat patch list") from error
+    except OSError as error:
+        raise PatchError(f"cannot read {path}: {error.strerror}", hint="check its permissions") from error
+    except UnicodeDecodeError as error:
+        raise PatchError(f"{path} is no UTF-8: {error.reason} at byte {error.start}", hint=FORMAT_HINT) from error
     rules = parse(text, str(path), check=check)
     if rules.id != path.stem:
         raise PatchError(

@@ -6,6 +6,7 @@ import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,15 @@ from mcore_compat.patching.tree import Change, Tree
 FOLDER = ".mcore-compat"
 NAME = f"{FOLDER}/ledger.json"
 SCHEMA_VERSION = 1
+_NOTHING = type(None)
+# Fields of a record as JSON has them.
+_KINDS: Mapping[str, tuple[type, ...]] = {
+    "path": (str,),
+    "before": (str, _NOTHING),
+    "after": (str, _NOTHING),
+    "reverse": (str,),
+    "mode": (int, _NOTHING),
+}
 
 
 @dataclass(frozen=True)
@@ -38,13 +48,19 @@ class FileRecord:
 
     def undone(self, held: bytes | None) -> bytes | Misfit | None:
         """What the file holds without the patch, given what it holds with it; or where that does not fit."""
-        return _moved(held, self.after, self.before, self._hunks())
+        return _moved(held, self.after, self.before, self.hunks)
 
     def redone(self, held: bytes | None) -> bytes | Misfit | None:
         """What the file holds with the patch, given what it holds without it; or where that does not fit."""
-        return _moved(held, self.before, self.after, [hunk.reversed for hunk in self._hunks()])
+        return _moved(held, self.before, self.after, [hunk.reversed for hunk in self.hunks])
 
-    def _hunks(self) -> list[Hunk]:
+    @cached_property
+    def hunks(self) -> list[Hunk]:
+        """Those of ``reverse``.
+
+        Raises:
+            PatchError: It is no unified diff.
+        """
         return hunks_of(parse(self.reverse, self.path)[0])
 
 
@@ -88,11 +104,13 @@ def read_ledger(tree: Tree) -> Ledger:
         return Ledger()
     try:
         ledger = _parsed(json.loads(path.read_text(encoding="utf-8")))
+        for record in (record for entry in ledger.entries for record in entry.files):
+            tree.locate(record.path)
+            _ = record.hunks
+    except PatchError as error:
+        raise _refusal(path, f"is no ledger: {error.args[0]}") from error
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise _refusal(path, f"is no ledger: {error!r}") from error
-    for entry in ledger.entries:
-        for record in entry.files:
-            tree.locate(record.path)
     return ledger
 
 
@@ -101,10 +119,17 @@ def _parsed(data: Mapping[str, Any]) -> Ledger:
         raise ValueError(f"schema version {data['schema_version']!r}, expected {SCHEMA_VERSION}")
     return Ledger(
         tuple(
-            Entry(str(entry["id"]), str(entry["digest"]), tuple(FileRecord(**record) for record in entry["files"]))
+            Entry(str(entry["id"]), str(entry["digest"]), tuple(map(_record, entry["files"])))
             for entry in data["patches"]
         )
     )
+
+
+def _record(data: Mapping[str, Any]) -> FileRecord:
+    for name, kinds in _KINDS.items():
+        if not isinstance(data.get(name), kinds):
+            raise TypeError(f"{name} of a file is {data.get(name)!r}")
+    return FileRecord(**data)
 
 
 def record_of(path: str, change: Change) -> FileRecord:

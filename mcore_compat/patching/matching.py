@@ -136,9 +136,11 @@ class Match:
         node = self._node.get_match(name)
         return _span(node) if node else None
 
-    def captures(self, name: str) -> Span | None:
-        """What ``$$$name`` stands for; an empty span where it matched nothing."""
+    def captures(self, name: str, *, bare: bool = False) -> Span | None:
+        """What ``$$$name`` stands for, ``bare``: without a last comma; an empty span where it matched nothing."""
         nodes = self._node.get_multiple_matches(name)
+        if bare and nodes and nodes[-1].kind() == ",":
+            nodes = nodes[:-1]
         return Span(_span(nodes[0]).start, _span(nodes[-1]).stop) if nodes else Span(0, 0)
 
 

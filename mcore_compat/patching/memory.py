@@ -2,27 +2,29 @@
 
 What Python runs is the patched text; every line of it keeps the number that it, or the line it replaces, has in the
 file, so that tracebacks and debuggers show the real place. Functions whose source is read at run time
-(``torch.jit.script``) are compiled from the file, unpatched.
+(``torch.jit.script``) are compiled from the file, unpatched. Plans and code are kept in the cache folder.
 """
 
 from __future__ import annotations
 
-import ast
 import sys
-import warnings
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from importlib.abc import MetaPathFinder
 from importlib.machinery import ModuleSpec, SourceFileLoader
 from pathlib import Path
 from types import CodeType, ModuleType
-from typing import cast
+from typing import Any, cast
 
 from mcore_compat.detect import find
 from mcore_compat.errors import EnvironmentMismatch, PatchError
-from mcore_compat.patching.hunks import Hunk, hunks_of, parse, unified
+from mcore_compat.patching.catalogue import select
+from mcore_compat.patching.compiling import compiled
+from mcore_compat.patching.kept import kept
+from mcore_compat.patching.ledger import digest
 from mcore_compat.patching.operations import extend, require_fine
-from mcore_compat.patching.outcome import Result
+from mcore_compat.patching.outcome import Result, Step
+from mcore_compat.patching.rules import RulePatch
 from mcore_compat.patching.tree import Change, Tree, open_tree, read_file
 from mcore_compat.runtime.actions import IN_MEMORY, Action
 from mcore_compat.runtime.hooks import find_after
@@ -114,66 +116,45 @@ def patched_code(change: Change, file: str) -> CodeType:
     """
     if read_file(Path(file)) != change.before:
         raise PatchError(f"{file} changed since its patches were loaded", hint="start the process again")
-    assert change.before is not None
-    assert change.after is not None
-    with warnings.catch_warnings():
-        # Upstream's own escapes; an import that uses the byte code cache is silent about them, too.
-        warnings.simplefilter("ignore", SyntaxWarning)
-        warnings.simplefilter("ignore", DeprecationWarning)
-        tree = ast.parse(change.after, file)
-        _renumber(tree, line_map(change.before, change.after))
-        return compile(tree, file, "exec", dont_inherit=True)
+    before, after = change.before or b"", change.after or b""
+    return cast("CodeType", kept(lambda: compiled(before, after, file), "code", file, digest(before), digest(after)))
 
 
-def line_map(before: bytes, after: bytes) -> list[int]:
-    """For each line of ``after``, from 1, its line in ``before``; an added line has that of its neighbour above.
+@dataclass(frozen=True)
+class Remembered:
+    """A semantic patch whose plan is read back where it was made on the same files before."""
 
-    Index 0 stands for no line.
-    """
-    sizes = before.count(b"\n") + 1, after.count(b"\n") + 1
-    numbers = list(range(sizes[1] + 1))
-    moved, done = 0, 1
-    for hunk in hunks_of(parse(unified(before, after, "file"), "a diff of our own")[0]) if before != after else ():
-        first = hunk.start_new + 1
-        numbers[done:first] = [number - moved for number in range(done, first)]
-        numbers[first : first + len(hunk.new)] = _lines_within(hunk)
-        done = first + len(hunk.new)
-        moved = hunk.start_new + len(hunk.new) - hunk.start - len(hunk.old)
-    numbers[done:] = [number - moved for number in range(done, sizes[1] + 1)]
-    return [min(number, sizes[0]) for number in numbers]
+    patch: RulePatch
 
+    @property
+    def id(self) -> str:
+        """Its name."""
+        return self.patch.id
 
-def _lines_within(hunk: Hunk) -> list[int]:
-    exact = {new: old for old, new in hunk.context}
-    found: list[int] = []
-    number = hunk.start
-    for index in range(len(hunk.new)):
-        following = next((old for new, old in exact.items() if new >= index), len(hunk.old))
-        number = hunk.start + exact[index] + 1 if index in exact else min(number + 1, hunk.start + following)
-        found.append(max(number, 1))
-    return found
+    @property
+    def digest(self) -> str:
+        """sha256 of its text."""
+        return self.patch.digest
 
+    def plan(self, tree: Tree) -> Step:
+        """Say what it would do to ``tree``; changes nothing. Errors as of the patch itself."""
+        paths = [tree.locate(path) for target in self.patch.rules.files for path in target.path]
+        read = [each for path in paths for each in (path, digest(tree.read(path)))]
+        result, changed = kept(lambda: self._planned(tree), "plan", self.digest, *read)
+        changes = {path: Change(tree.read(path), after) for path, after in changed.items()}
+        return Step(Result(**result), self.digest, changes)
 
-def _renumber(tree: ast.Module, numbers: list[int]) -> None:
-    if numbers == list(range(len(numbers))):
-        return
-    for node in ast.walk(tree):
-        if "lineno" in node._attributes:
-            _place(cast("ast.expr", node), numbers)
-
-
-def _place(node: ast.expr, numbers: list[int]) -> None:
-    node.lineno, node.end_lineno = numbers[node.lineno], numbers[node.end_lineno or node.lineno]
-    if node.end_lineno == node.lineno and (node.end_col_offset or 0) < node.col_offset:
-        # Lines that share a number now: columns no longer say which comes first.
-        node.end_col_offset = node.col_offset
+    def _planned(self, tree: Tree) -> tuple[dict[str, Any], dict[str, bytes | None]]:
+        step = self.patch.plan(tree)
+        return asdict(step.result), {path: change.after for path, change in step.changes.items()}
 
 
 def _planned(tree: Tree, patches: Iterable[str | Path]) -> tuple[Result, ...]:
     """Plan ids and files on the tree."""
     wanted = [str(patch) for patch in patches]
     files = [Path(name) for name in wanted if name.endswith((".yaml", ".yml"))]
-    results = extend(tree, [name for name in wanted if Path(name) not in files], files)
+    chosen = [*select(name for name in wanted if Path(name) not in files), *(select(None, files) if files else ())]
+    results = extend(tree, [Remembered(patch) if isinstance(patch, RulePatch) else patch for patch in chosen])
     require_fine(results)
     return results
 

@@ -86,9 +86,9 @@ def require_fine(results: Iterable[Result]) -> None:
             )
 
 
-def extend(tree: Tree, only: Iterable[str], files: Sequence[Path]) -> tuple[Result, ...]:
-    """Plan patches on a tree, on top of what is planned on it already: those of the package, then those in files."""
-    return _planned(tree, [*select(only), *(select(None, files) if files else ())]).results
+def extend(tree: Tree, patches: Sequence[Patch]) -> tuple[Result, ...]:
+    """Plan patches on a tree, on top of what is planned on it already."""
+    return _planned(tree, patches).results
 
 
 def check(root: Path, only: Iterable[str] | None = None, files: Sequence[Path] = ()) -> Report:
@@ -244,7 +244,7 @@ def _chosen(ledger: Ledger, only: Iterable[str] | None) -> frozenset[str]:
     wanted = frozenset(applied if only is None else only)
     if unknown := sorted(wanted - {*applied}):
         raise PatchError(
-            f"the ledger has no patch {unknown[0]!r}, only {', '.join(applied) or 'none'}",
+            f"the ledger has no patch {unknown[0]!r}; it has {', '.join(applied) or 'none'}",
             hint="mcore-compat patch status --root TREE",
         )
     return wanted

@@ -10,7 +10,7 @@ from mcore_compat.errors import PatchError
 from mcore_compat.patching.format import Edit
 from mcore_compat.patching.matching import Match, Source, Span
 
-_CAPTURE = re.compile(r"\$\$\$(?P<many>[A-Z_][A-Z0-9_]*)|\$(?P<one>[A-Z_][A-Z0-9_]*)|\$\$")
+_CAPTURE = re.compile(r"\$\$\$(?P<many>[A-Z_][A-Z0-9_]*)(?P<goes_on>(?=\s*,))?|\$(?P<one>[A-Z_][A-Z0-9_]*)|\$\$")
 
 
 class Unplaceable(Exception):
@@ -123,7 +123,9 @@ def _fill(lines: list[str], indent: str, match: Match) -> str:
 def _captured(found: re.Match[str], indent: str, match: Match) -> str:
     if found.group() == "$$":
         return "$"
-    span = match.captures(found["many"]) if found["many"] else match.capture(found["one"])
+    # A comma after the last of many is optional in Python, a second one is an error.
+    bare = found["goes_on"] is not None
+    span = match.captures(found["many"], bare=bare) if found["many"] else match.capture(found["one"])
     if span is None:
         raise PatchError(
             f"the template uses {found.group()}, which its rule does not capture",

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import ast
-import warnings
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from mcore_compat.patching.compiling import syntax_error
 from mcore_compat.patching.format import Check, Edit, Rules, Target
 from mcore_compat.patching.matching import Match, Source, describe, source
 from mcore_compat.patching.outcome import Result, State, Step
@@ -158,20 +157,10 @@ def _edited(target: Target, matches: list[list[Match]], found: Source, name: str
 
 def _unsound(before: str, after: str, target: Target) -> str:
     """Why the edited text must not be kept; empty where it may."""
-    if error := _syntax_error(after):
-        return f"Python cannot parse {'the file as it is' if _syntax_error(before) else 'the result'}: {error}"
+    if error := syntax_error(after):
+        return f"Python cannot parse {'the file as it is' if syntax_error(before) else 'the result'}: {error}"
     missed = _misses(target.ensures, source(after))
     return f"the result does not hold {describe(missed[0])} {missed[0].count}x, but {missed[1]}x" if missed else ""
-
-
-def _syntax_error(text: str) -> str:
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            ast.parse(text.encode("utf-8"))
-    except (SyntaxError, ValueError) as error:
-        return str(error)
-    return ""
 
 
 def _summary(checks: Iterable[Check]) -> str:

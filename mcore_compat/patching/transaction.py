@@ -170,16 +170,15 @@ def _read_journal(tree: Tree, name: str, data: bytes) -> Work:
     try:
         journal = json.loads(data)
         files = tuple(_Planned(**each) for each in journal["files"])
-        work = Work(journal["action"], files, undoing=name == _UNDOING)
+        for each in files:
+            if each.path != NAME:
+                tree.locate(each.path)
+        return Work(journal["action"], files, undoing=name == _UNDOING)
     except (ValueError, KeyError, TypeError) as error:
         raise PatchError(
             f"{tree.root / name} is no journal: {error!r}",
             hint=f"restore the files of the tree, then delete {tree.root / FOLDER}",
         ) from error
-    for each in files:
-        if each.path != NAME:
-            tree.locate(each.path)
-    return work
 
 
 def _stage(root: Path, work: Work, changes: list[Change]) -> None:

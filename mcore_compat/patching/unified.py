@@ -38,7 +38,7 @@ class DiffPatch:
         told = verdicts if state in ("applied", "already applied") else [v for v in verdicts if v.state != "applied"]
         where = tuple(place for verdict in told for place in verdict.where)
         changes = {path: change for verdict in verdicts for path, change in verdict.changes}
-        reason = "; ".join(verdict.reason for verdict in told)
+        reason = "\n".join(verdict.reason for verdict in told)
         return Step(Result(self.id, state, where, reason), self.digest, changes if state == "applied" else {})
 
 
@@ -112,7 +112,7 @@ def _judge_one(file: unidiff.PatchedFile, path: str, tree: Tree, hunks: list[Hun
     if file.source_file == _NOTHING or (data is None and file.is_added_file):
         return _judge_creation(path, data, hunks, 0o755 if file.target_mode == _EXECUTABLE else None)
     if data is None:
-        return _Verdict("not applicable", (path,), f"there is no {path}, which {len(hunks)} hunks change")
+        return _Verdict("not applicable", (path,), f"there is no {path}, which {_count(hunks)} would change")
     return _judge_hunks(path, data, hunks)
 
 
@@ -158,10 +158,10 @@ def _judge_hunks(path: str, data: bytes, hunks: list[Hunk]) -> _Verdict:
         newline = "\r\n" if any(line.endswith("\r\n") for line in lines[:1]) else "\n"
         after = bytes_of(put(lines, hunks, spots, newline))
         where = tuple(f"{path}:{spot.index + 1}" for spot in spots)
-        return _Verdict("applied", where, f"{len(hunks)} hunks in {path}", ((path, Change(data, after)),))
+        return _Verdict("applied", where, f"{_count(hunks)} in {path}", ((path, Change(data, after)),))
     back = fit(lines, [hunk.reversed for hunk in hunks], _content)
     if all(isinstance(spot, Spot) for spot in back):
-        return _Verdict("already applied", (path,), f"{path} holds all {len(hunks)} hunks")
+        return _Verdict("already applied", (path,), f"{path} holds {_count(hunks)} already")
     return _misfitting(path, found, back)
 
 
@@ -184,6 +184,10 @@ def _misfitting(path: str, found: Sequence[Spot | Misfit], back: Sequence[Spot |
 def _hunks(numbers: list[int]) -> str:
     *front, last = map(str, numbers)
     return f"hunks {', '.join(front)} and {last}" if front else f"hunk {last}"
+
+
+def _count(hunks: Sequence[Hunk]) -> str:
+    return f"{len(hunks)} hunk{'s'[: len(hunks) != 1]}"
 
 
 def _content(line: str) -> str:

@@ -1,12 +1,13 @@
 """Upstream modules that would stop a run here, and the smallest change that lets it go on.
 
-Each row tests a feature of the source, never a version, and is applied when the module has been imported.
+Each row tests a feature of the source, never a version, and is applied when the module has been imported: to what that
+lacks, for a fork or a patch in memory may have mended it by then.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 from types import ModuleType
 from typing import Any
@@ -129,6 +130,8 @@ def _skip_empty_fp8(module: ModuleType) -> list[Patch]:
 
 def _make_fp32_concrete(module: ModuleType) -> list[Patch]:
     kind = module.FP32Optimizer
+    if "sharded_state_dict" not in kind.__abstractmethods__:
+        return []
 
     def sharded_state_dict(self: Any, model_sharded_state_dict: Any, is_loading: bool = False) -> Any:
         from mcore_compat.errors import FeatureUnavailable
@@ -147,16 +150,23 @@ def _make_fp32_concrete(module: ModuleType) -> list[Patch]:
 
 
 def _name_gemm(module: ModuleType) -> list[Patch]:
-    return [Patch(module, "te_general_gemm", None, "tested against None but undefined")]
+    return _name(module, ["te_general_gemm"])
 
 
 def _name_experts(module: ModuleType) -> list[Patch]:
-    return [Patch(module, name, None, "tested against None but undefined") for name in _EXPERT_NAMES]
+    return _name(module, _EXPERT_NAMES)
+
+
+def _name(module: ModuleType, names: Iterable[str]) -> list[Patch]:
+    missing = [name for name in names if not hasattr(module, name)]
+    return [Patch(module, name, None, "tested against None but undefined") for name in missing]
 
 
 def _answer_version(module: ModuleType) -> list[Patch]:
     from packaging.version import Version
 
+    if module._te_version is not None:
+        return []
     return [Patch(module, "_te_version", Version("0.0.0"), "an absent package is older than any")]
 
 

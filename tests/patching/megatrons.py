@@ -26,11 +26,14 @@ def copy_of(version: str, folder: Path) -> Path:
 
 
 def checkout_of(tag: str, folder: Path) -> Path:
-    """The Python files of that tag of the Megatron-LM repository; skips the test where no clone is given."""
+    """The Python files of that tag of the Megatron-LM repository; skips the test where no clone given has it."""
     clone = os.environ.get(GIT)
     if not clone:
         pytest.skip(f"needs a clone of Megatron-LM, whose path {GIT} gives")
-    archive = ["git", "-C", clone, "archive", "--format=tar", tag, "megatron"]
+    git = ["git", "-C", clone]
+    if not subprocess.run([*git, "tag", "--list", tag], check=True, capture_output=True).stdout:
+        pytest.skip(f"the clone of Megatron-LM that {GIT} gives has no tag {tag}")
+    archive = [*git, "archive", "--format=tar", tag, "megatron"]
     data = subprocess.run(archive, check=True, capture_output=True).stdout
     with tarfile.open(fileobj=io.BytesIO(data)) as files:
         files.extractall(folder, [each for each in files if each.name.endswith(".py")], filter="data")

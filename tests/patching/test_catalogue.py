@@ -7,9 +7,10 @@ from dataclasses import dataclass, replace
 import pytest
 
 from mcore_compat.errors import ConfigError
-from mcore_compat.patching.catalogue import folder, rules, select, series
+from mcore_compat.patching.catalogue import PACKAGED, folder, rules, select, series
 from mcore_compat.patching.format import Example, Target, read
 from mcore_compat.patching.rules import judge_text
+from tests.launch import ROOT
 
 
 @dataclass(frozen=True)
@@ -27,6 +28,11 @@ def cases() -> list[Case]:
 
 
 CASES = cases()
+
+
+def test_wheel_holds_them_where_they_are_looked_for() -> None:
+    place = PACKAGED.relative_to(ROOT).as_posix()
+    assert f'"patches" = "{place}"' in (ROOT / "pyproject.toml").read_text(encoding="utf-8")
 
 
 def test_series_lists_every_patch_once() -> None:

@@ -100,3 +100,19 @@ def test_help_loads_nothing_and_work_loads_no_torch(tmp_path: Path) -> None:
     ):
         done = subprocess.run([sys.executable, "-c", watch, *arguments], capture_output=True, text=True, check=True)
         assert done.stderr.strip() == loaded
+
+
+def test_refusal_says_that_nothing_was_written(tmp_path: Path) -> None:
+    tree = tree_with(tmp_path, ALPHA.replace("def scale(self", "def scale_by(self"))
+    before = snapshot(tree)
+    done = call("apply", PATCH, "--root", tree)
+    assert (done.exit_code, "nothing was written" in done.stderr, snapshot(tree)) == (3, True, before)
+    assert "nothing was written" not in call("check", PATCH, "--root", tree).output
+
+
+@pytest.mark.parametrize("name", ["fix.patch", "fix.yaml", "folder.diff", "fix.txt", "."])
+def test_what_is_no_patch_says_how_patches_are_named(tmp_path: Path, name: str) -> None:
+    tree = tree_with(tmp_path / "tree")
+    (tmp_path / "folder.diff").mkdir()
+    done = call("apply", tmp_path / name if name != "." else name, "--root", tree)
+    assert (done.exit_code, "a file's name ends in" in done.stderr) == (2, True), done.output

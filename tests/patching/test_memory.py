@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 
-from mcore_compat.patching.memory import line_map, patched_code
-from mcore_compat.patching.tree import Change
+from mcore_compat.matrix.overlay import overlay
+from mcore_compat.patching.compiling import compiled, line_map
 from tests.launch import ROOT
-from tests.patching.trees import ALPHA, PATCH, PATCHED, snapshot, tree_with
+from tests.patching.trees import ALPHA, PATCH, PATCHED, PATH, snapshot, tree_with
 
 RUNNABLE = ALPHA.replace("log(", "print(").replace("factor(self, x):", "factor(self, x):\n        assert x < 100")
 RULES = PATCH.read_text(encoding="utf-8").replace("log(", "print(")
@@ -34,10 +34,18 @@ def tree(tmp_path: Path) -> Path:
 
 def run(tree: Path, program: str) -> Any:
     """What the program prints last, with that tree in front."""
-    environment = os.environ | {"PYTHONPATH": f"{tree}{os.pathsep}{ROOT}"}
+    return run_beside(tree.parent, tree, program)
+
+
+def run_beside(folder: Path, tree: Path, program: str) -> Any:
+    """The same, run in that folder, which also holds what is kept."""
+    environment = os.environ | {
+        "PYTHONPATH": f"{tree}{os.pathsep}{ROOT}",
+        "MCORE_COMPAT_CACHE": str(folder / "cache"),
+    }
     done = subprocess.run(
-        [sys.executable, "-c", PRELUDE + program],
-        cwd=tree.parent,
+        [sys.executable, "-W", "ignore", "-c", PRELUDE + program],
+        cwd=folder,
         env=environment,
         capture_output=True,
         text=True,
@@ -46,11 +54,8 @@ def run(tree: Path, program: str) -> Any:
     return json.loads(done.stdout.splitlines()[-1])
 
 
-def test_runs_patched_and_tells_real_lines(tree: Path) -> None:
-    before = snapshot(tree)
-    found = run(
-        tree,
-        """
+# Prints what ran, where, and what explain() says about it.
+TELLING = """
 results = patching.load(["add-four.yaml"])
 from megatron.core.alpha import Scaler
 scaler = Scaler()
@@ -65,8 +70,14 @@ print(json.dumps({
     "explained": [[action.kind, action.name, action.why] for action in patching.memory.IN_MEMORY],
     "source": inspect.getsource(Scaler.factor),
 }))
-""",
-    )
+"""
+SCALE_3 = "import megatron.core.alpha as a; print(json.dumps(a.Scaler().scale(3)))"
+WITHOUT_TOOLS = "patching.rules.judge_text = patching.memory.compiled = None\n"
+
+
+def test_runs_patched_and_tells_real_lines(tree: Path) -> None:
+    before = snapshot(tree)
+    found = run(tree, TELLING)
     file = str(tree / "megatron/core/alpha.py")
     assert (found["states"], found["value"], found["seen"]) == (["applied"], 13, [3, 200])
     assert found["frames"] == [
@@ -79,15 +90,36 @@ print(json.dumps({
     assert found["source"].startswith("    def factor(self, x):\n        assert")
     assert snapshot(tree) == before | {name: held for name, held in snapshot(tree).items() if "__pycache__" in name}
     assert not [name for name in snapshot(tree) if "alpha" in name and name.endswith(".pyc")]
+    assert run(tree, WITHOUT_TOOLS + TELLING) == found
+
+
+def test_what_is_kept_follows_patch_and_file(tree: Path) -> None:
+    program = "patching.load(['add-four.yaml']); " + SCALE_3
+    assert run(tree, program) == 13
+    (tree.parent / "add-four.yaml").write_text(RULES.replace("+ 4", "+ 5"), encoding="utf-8")
+    assert run(tree, program) == 14
+    (tree / PATH).write_text(RUNNABLE.replace("return self.factor(x) * x", "return self.factor(x) * 2 * x"))
+    assert run(tree, program) == 23
+
+
+def test_what_is_kept_is_of_a_python_that_treats_asserts_alike(tree: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    program = """
+patching.load(["add-four.yaml"])
+from megatron.core.alpha import Scaler
+try:
+    print(Scaler().scale(200))
+except AssertionError:
+    print(0)
+"""
+    assert run(tree, program) == 0
+    monkeypatch.setenv("PYTHONOPTIMIZE", "1")
+    assert run(tree, program) == 40004
 
 
 def test_unpatched_byte_code_is_not_taken(tree: Path) -> None:
-    assert run(tree, "import megatron.core.alpha as a; print(json.dumps(a.Scaler().scale(3)))") == 9
-    program = (
-        "patching.load(['add-four.yaml']); import megatron.core.alpha as a; print(json.dumps(a.Scaler().scale(3)))"
-    )
-    assert run(tree, program) == 13
-    assert run(tree, "import megatron.core.alpha as a; print(json.dumps(a.Scaler().scale(3)))") == 9
+    assert run(tree, SCALE_3) == 9
+    assert run(tree, "patching.load(['add-four.yaml']); " + SCALE_3) == 13
+    assert run(tree, SCALE_3) == 9
 
 
 @pytest.mark.parametrize(
@@ -129,6 +161,17 @@ import megatron.core.alpha as a
 print(json.dumps([a.Scaler().scale(3), a.repaired]))
 """
         assert run(tree, program) == [13, True]
+
+
+def test_repair_leaves_alone_what_a_patch_has_mended(tmp_path: Path) -> None:
+    program = """
+import mcore_compat
+mcore_compat.prepare("cpu")
+patching.load(["fp32-optimizer-state"])
+from megatron.core.optimizer.optimizer import FP32Optimizer
+print(json.dumps([FP32Optimizer.sharded_state_dict.__module__, *FP32Optimizer.__abstractmethods__]))
+"""
+    assert run_beside(tmp_path, overlay("0.6.0"), program) == ["megatron.core.optimizer.optimizer"]
 
 
 def test_second_load_adds_to_the_first_and_unload_ends_it(tree: Path) -> None:
@@ -186,10 +229,9 @@ def test_line_map(before: str, after: str, numbers: list[int]) -> None:
     assert line_map(before.encode(), after.encode())[1:] == numbers
 
 
-def test_code_of_lines_that_collapse(tmp_path: Path) -> None:
-    (tmp_path / "a.py").write_text("x = 1\n", encoding="utf-8")
+def test_code_of_lines_that_collapse() -> None:
     after = "x = [\n  n\n      for n in\n range(3)\n if n] + [\nsum(\n[1,\n2])]\n"
-    code = patched_code(Change(b"x = 1\n", after.encode()), str(tmp_path / "a.py"))
+    code = compiled(b"x = 1\n", after.encode(), "a.py")
     scope: dict[str, Any] = {}
     exec(code, scope)
     assert scope["x"] == [1, 2, 3]

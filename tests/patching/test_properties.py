@@ -11,8 +11,8 @@ from collections.abc import Iterator
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from mcore_compat.patching.compiling import line_map
 from mcore_compat.patching.hunks import Spot, bytes_of, fit, hunks_of, lines_of, parse, put, unified
-from mcore_compat.patching.memory import line_map
 from mcore_compat.patching.rules import judge_text
 from tests.patching.test_catalogue import CASES, Case
 

@@ -79,7 +79,7 @@ def test_file_is_gone(tree: Path) -> None:
 
 
 def test_unknown_patch(tree: Path) -> None:
-    with pytest.raises(PatchError, match="no patch 'other', only add-four"):
+    with pytest.raises(PatchError, match="no patch 'other'; it has add-four"):
         patching.revert(tree, ["other"])
 
 

@@ -77,6 +77,12 @@ def test_several_captures_keep_their_comments() -> None:
     assert edited("f()\n", {"pattern": "f($$$ALL)"}, "fix", "g($$$ALL)") == "g()\n"
 
 
+def test_last_comma_of_several_captures_is_not_doubled() -> None:
+    rule = {"pattern": "f($$$ALL)"}
+    assert edited("f(\n    1,  # one\n)\n", rule, "fix", "f($$$ALL, x=2)") == "f(1, x=2)\n"
+    assert edited("f(1, 2,)\n", rule, "fix", "f(($$$ALL), x=2)") == "f((1, 2,), x=2)\n"
+
+
 @pytest.mark.parametrize("text", ["a; f(1)\n", "f(1); a\n", "if a: f(1)\n", "with a: f(1)\n"])
 @pytest.mark.parametrize(("placement", "template"), [("before", "x"), ("after", "x"), ("fix", "x\ny")])
 def test_statement_that_shares_its_line_is_refused(text: str, placement: Placement, template: str) -> None:

@@ -50,7 +50,17 @@ def test_other_schema_version(tree: Path) -> None:
 
 def test_forged_path(tree: Path) -> None:
     rewrite(tree, lambda data: data["patches"][0]["files"][0].update(path="../../victim"))
-    refused(tree, "must be relative")
+    refused(tree, r"ledger\.json is no ledger: '\.\./\.\./victim' .* must be relative")
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [{"path": 3}, {"before": 3}, {"reverse": None}, {"reverse": "junk"}, {"mode": "0644"}, {"more": 1}],
+    ids=str,
+)
+def test_damaged_record(tree: Path, damage: dict[str, Any]) -> None:
+    rewrite(tree, lambda data: data["patches"][0]["files"][0].update(damage))
+    refused(tree, "is no ledger")
 
 
 def test_of_another_tree(tree: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
