@@ -6,6 +6,7 @@ Tests that were written for eight GPUs hang, or leave a rank behind, when there 
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import pickle
@@ -23,6 +24,7 @@ FOLDER = Path(os.environ["ONE_BY_ONE"])
 RANK, RANKS = int(os.environ.get("RANK", "0")), int(os.environ.get("WORLD_SIZE", "1"))
 SECONDS = float(os.environ.get("ONE_BY_ONE_SECONDS", "60"))
 WORSE = ("passed", "skipped", "failed", "hung")
+_numbers = itertools.count(1)
 
 
 def outcomes(rank: int) -> dict[str, dict[str, str]]:
@@ -47,7 +49,7 @@ def pytest_collectreport(report: pytest.CollectReport) -> None:
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_protocol(item: pytest.Item) -> bool:
     """Run one test."""
-    _meet(item.nodeid)
+    _meet(next(_numbers))
     item.ihook.pytest_runtest_logstart(nodeid=item.nodeid, location=item.location)
     reports = list(_in_child(item))
     worst = max(reports, key=lambda report: WORSE.index(report["outcome"]), default={"outcome": "hung", "why": ""})
@@ -99,13 +101,13 @@ def _write(test: str, outcome: str, why: str) -> None:
         file.write(json.dumps({"test": test, "outcome": outcome, "why": why}) + "\n")
 
 
-def _meet(test: str) -> None:
-    """Wait until every rank has come to this test."""
-    (FOLDER / f"at{RANK}").write_text(test)
-    while any(_at(rank) != test for rank in range(RANKS)):
+def _meet(number: int) -> None:
+    """Wait until every rank has come to its test of that number, or has gone on since."""
+    (FOLDER / f"at{RANK}").write_text(str(number))
+    while any(_at(rank) < number for rank in range(RANKS)):
         time.sleep(0.01)
 
 
-def _at(rank: int) -> str:
+def _at(rank: int) -> int:
     path = FOLDER / f"at{rank}"
-    return path.read_text() if path.exists() else ""
+    return int((path.read_text() if path.exists() else "") or 0)
