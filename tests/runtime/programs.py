@@ -191,7 +191,10 @@ def averages() -> dict[str, Any]:
     kept = whole.tolist()
     work = dist.all_reduce(whole, op=dist.ReduceOp.AVG, group=group, async_op=True)
     work.wait()
+    scaled = torch.tensor([1.0 + rank])
+    dist.all_reduce(scaled, op=dist._make_nccl_premul_sum(0.25), group=group)
     result = {"all": whole.tolist(), "part": part.tolist(), "kept": kept, "backend": dist.get_backend(group)}
+    result["scaled"] = scaled.tolist()
     dist.destroy_process_group()
     return result
 

@@ -40,3 +40,4 @@ def test_averaging_collectives() -> None:
         assert found["all"] == [1.5, 3.5]
         assert found["part"] == pytest.approx([1.5 + 2 * rank])
         assert found["kept"] == [1.0 + rank, 3.0 + rank]
+        assert found["scaled"] == [0.75]

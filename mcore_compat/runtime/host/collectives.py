@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 import torch.distributed as dist
@@ -49,18 +49,33 @@ def _mesh_maker(original: Callable[..., Any]) -> Callable[..., Any]:
     return make
 
 
-def _averaging_all_reduce(original: Callable[..., Any]) -> Callable[..., Any]:
+class Premultiplied(NamedTuple):
+    """What ``_make_nccl_premul_sum`` gives: a sum of inputs that are multiplied first."""
+
+    factor: Any
+
+
+def _as_sum(tensor: torch.Tensor, op: Any, group: Any) -> tuple[torch.Tensor, Any]:
+    """What has to be summed to have what ``op`` asks for."""
+    if isinstance(op, Premultiplied):
+        return tensor * op.factor, dist.ReduceOp.SUM
+    if op == dist.ReduceOp.AVG:
+        return tensor / dist.get_world_size(group), dist.ReduceOp.SUM
+    return tensor, op
+
+
+def _all_reduce(original: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(original)
     def all_reduce(tensor: torch.Tensor, op: Any = dist.ReduceOp.SUM, group: Any = None, async_op: bool = False) -> Any:
-        if op == dist.ReduceOp.AVG:
-            tensor.div_(dist.get_world_size(group))
-            op = dist.ReduceOp.SUM
+        share, op = _as_sum(tensor, op, group)
+        if share is not tensor:
+            tensor.copy_(share)
         return original(tensor, op, group, async_op)
 
     return all_reduce
 
 
-def _averaging_reduce_scatter(original: Callable[..., Any]) -> Callable[..., Any]:
+def _reduce_scatter(original: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(original)
     def reduce_scatter(
         output: torch.Tensor,
@@ -69,18 +84,16 @@ def _averaging_reduce_scatter(original: Callable[..., Any]) -> Callable[..., Any
         group: Any = None,
         async_op: bool = False,
     ) -> Any:
-        if op == dist.ReduceOp.AVG:
-            input = input / dist.get_world_size(group)
-            op = dist.ReduceOp.SUM
-        return original(output, input, op, group, async_op)
+        share, op = _as_sum(input, op, group)
+        return original(output, share, op, group, async_op)
 
     return reduce_scatter
 
 
 def patches() -> list[Patch]:
-    """Patches of group creation and of the reductions that Megatron averages with."""
+    """Patches of group creation and of the reductions that gloo lacks."""
     gloo = "gloo is the CPU's backend"
-    average = "gloo has no average"
+    average = "gloo can only sum"
     return [
         *(Patch(dist, name, _group_maker(getattr(dist, name)), gloo) for name in ("init_process_group", "new_group")),
         Patch(dist, "barrier", _barrier(dist.barrier), gloo),
@@ -89,10 +102,11 @@ def patches() -> list[Patch]:
             for holder in (dist, device_mesh)
         ),
         Patch(device_mesh.DeviceMesh, "__init__", _mesh_maker(device_mesh.DeviceMesh.__init__), gloo),
-        Patch(dist, "all_reduce", _averaging_all_reduce(dist.all_reduce), average),
+        Patch(dist, "all_reduce", _all_reduce(dist.all_reduce), average),
         *(
-            Patch(dist, name, _averaging_reduce_scatter(getattr(dist, name)), average)
+            Patch(dist, name, _reduce_scatter(getattr(dist, name)), average)
             for name in ("_reduce_scatter_base", "reduce_scatter_tensor")
             if hasattr(dist, name)
         ),
+        Patch(dist, "_make_nccl_premul_sum", Premultiplied, average),
     ]
