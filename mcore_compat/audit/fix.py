@@ -4,45 +4,26 @@ from __future__ import annotations
 
 import ast
 import difflib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
+from io import BytesIO
 from pathlib import Path
+from tokenize import detect_encoding
 
 import libcst as cst
-from libcst import matchers
 from libcst.codemod import CodemodContext
-from libcst.codemod.visitors import AddImportsVisitor, RemoveImportsVisitor
+from libcst.codemod.visitors import AddImportsVisitor
 
+from mcore_compat.audit.layout import Bracket, Item, comments_in, of_call
 from mcore_compat.audit.reader import dotted_name, local_names
 from mcore_compat.audit.search import python_files
+from mcore_compat.audit.shapes import FLAGS, FLAT_PLACES, GROUPS, REQUIRED_FLAGS, SIZES
 from mcore_compat.audit.table import Row, rows
+from mcore_compat.audit.unimport import Unimport
 from mcore_compat.audit.uses import Name
 
 _PACKAGE = "mcore_compat"
 _CALLS = "mcore_compat.legacy.calls"
-_SIZES = {
-    "tensor_model_parallel_size": "tp",
-    "pipeline_model_parallel_size": "pp",
-    "virtual_pipeline_model_parallel_size": "vpp",
-    "context_parallel_size": "cp",
-    "expert_model_parallel_size": "ep",
-}
-_FLAGS = {
-    "use_distributed_optimizer": "use_distributed_optimizer",
-    "overlap_grad_reduce": "overlap_grad_reduce",
-    "accumulate_allreduce_grads_in_fp32": "grad_reduce_in_fp32",
-    "disable_bucketing": "disable_bucketing",
-    "bucket_size": "bucket_size",
-    "check_for_nan_in_grad": "check_for_nan_in_grad",
-}
-_GROUPS = ("data_parallel_group", "expert_data_parallel_group")
-_FLAT_PLACES = (
-    "config",
-    "module",
-    "data_parallel_group",
-    "accumulate_allreduce_grads_in_fp32",
-    "overlap_grad_reduce",
-    "use_distributed_optimizer",
-)
 
 
 def fix_files(path: Path) -> str:
@@ -50,29 +31,45 @@ def fix_files(path: Path) -> str:
 
     Returns:
         A unified diff of all changes.
+
+    Raises:
+        ConfigError: There is no such path, or no Python file.
     """
     diffs: list[str] = []
     for file in python_files(path):
-        before = file.read_text(encoding="utf-8")
+        before, encoding = _text_of(file)
         after = fixed(before) if "megatron" in before else before
         if after != before:
-            file.write_text(after, encoding="utf-8")
+            file.write_bytes(after.encode(encoding))
             lines = (before.splitlines(keepends=True), after.splitlines(keepends=True))
             diffs += difflib.unified_diff(*lines, str(file), str(file))
     return "".join(diffs)
 
 
+def _text_of(file: Path) -> tuple[str, str]:
+    """The text, line ends as they are, and its encoding; no text where that cannot be told, as the audit says."""
+    try:
+        source = file.read_bytes()
+        encoding, _ = detect_encoding(BytesIO(source).readline)
+        return source.decode(encoding), encoding
+    except (SyntaxError, UnicodeDecodeError, OSError):
+        return "", ""
+
+
 def fixed(source: str) -> str:
-    """The source rewritten; unchanged where Python cannot parse it."""
+    """The source rewritten, with every comment; unchanged where Python cannot parse it."""
     try:
         names = local_names(ast.parse(source))
         module = cst.parse_module(source)
-    except (SyntaxError, cst.ParserSyntaxError):
+    except (SyntaxError, ValueError, cst.ParserSyntaxError):
         return source
     context = CodemodContext()
-    rewritten = module.visit(_Rewriter(module, names, context))
-    rewritten = AddImportsVisitor(context).transform_module(rewritten)
-    return RemoveImportsVisitor(context).transform_module(rewritten).code
+    rewriter = _Rewriter(module, names, context)
+    rewritten = module.visit(rewriter)
+    if rewritten.code == source:
+        return source
+    rewritten = rewritten.visit(Unimport(rewriter.called - _used(rewritten)))
+    return AddImportsVisitor(context).transform_module(rewritten).code
 
 
 class _Rewriter(cst.CSTTransformer):
@@ -81,6 +78,14 @@ class _Rewriter(cst.CSTTransformer):
         self._module = module
         self._names = names
         self._context = context
+        self._functions = {
+            "initialize_model_parallel": self._initialize,
+            "DistributedDataParallel": self._wrap,
+            "get_forward_backward_func": self._schedule,
+        }
+        # Last parts of what may be called, to pass over the other calls quickly.
+        self._last = {name.rpartition(".")[2] for name in names} | {*self._functions, "zero_grad_buffer", "step"}
+        self.called: set[str] = set()  # names by which what was replaced had been called
 
     def leave_ImportFrom(self, original_node: cst.ImportFrom, updated_node: cst.ImportFrom) -> cst.ImportFrom:
         if original_node.module is None or original_node.relative or isinstance(original_node.names, cst.ImportStar):
@@ -92,69 +97,115 @@ class _Rewriter(cst.CSTTransformer):
     def leave_Call(self, original_node: cst.Call, updated_node: cst.Call) -> cst.BaseExpression:
         rewrite = self._rewrite_of(original_node)
         new = rewrite(updated_node) if rewrite else None
-        if new is None:
+        if new is None or _comments(new) != _comments(updated_node):  # one stands where it has no place any more
             return updated_node
-        AddImportsVisitor.add_needed_import(self._context, _PACKAGE)
-        self._drop_import(original_node.func)
+        for package in (_CALLS, _PACKAGE):
+            if f"{package}." in self._text(new):
+                AddImportsVisitor.add_needed_import(self._context, package)
+                break
+        if isinstance(original_node.func, cst.Name):
+            self.called.add(original_node.func.value)
         return new
 
     def _rewrite_of(self, call: cst.Call) -> Callable[[cst.Call], cst.BaseExpression | None] | None:
-        dotted = dotted_name(ast.parse(self._text(call.func), mode="eval").body, self._names)
+        last = call.func.attr if isinstance(call.func, cst.Attribute) else call.func
+        if not isinstance(last, cst.Name) or last.value not in self._last:
+            return None
+        dotted = dotted_name(ast.parse(f"({self._text(call.func)})", mode="eval").body, self._names)
         if dotted:
-            return {
-                "initialize_model_parallel": self._initialize,
-                "DistributedDataParallel": self._wrap,
-                "get_forward_backward_func": self._schedule,
-            }.get(dotted.rpartition(".")[2])
-        if matchers.matches(call.func, matchers.Attribute(attr=matchers.Name("zero_grad_buffer"))) and call.args:
+            return self._functions.get(dotted.rpartition(".")[2])
+        if last.value == "zero_grad_buffer" and last is not call.func and call.args:
             return self._clear
-        if matchers.matches(call.func, matchers.Attribute(attr=matchers.Name("step"))) and len(call.args) == 2:
-            return self._step if "optim" in self._text(call.func).lower() else None
+        if last.value == "step" and len(call.args) == 2 and "optim" in self._text(call.func).lower():
+            return self._step
         return None
 
     def _initialize(self, call: cst.Call) -> cst.BaseExpression | None:
-        arguments = _by_name(call, tuple(_SIZES)[:3])
-        if arguments is None or any(not _is_off(value) for name, value in arguments.items() if name not in _SIZES):
+        bracket = _named(call, tuple(SIZES)[:3])
+        if bracket is None or any(_name(item) not in SIZES and not _is_off(item) for item in bracket.items):
             return None
-        kept = {_SIZES[name]: value for name, value in arguments.items() if name in _SIZES and not _is_off(value)}
-        return cst.Call(_expression(f"{_PACKAGE}.init_parallel"), _keywords(kept))
+        kept = bracket.only(lambda item: not _is_off(item))
+        return _call(f"{_PACKAGE}.init_parallel", replace(kept, items=_renamed(kept.items, SIZES)))
 
     def _wrap(self, call: cst.Call) -> cst.BaseExpression | None:
-        arguments = _by_name(call, _FLAT_PLACES)
-        if arguments is None or arguments.keys() - {*_FLAGS, *_GROUPS, "config", "module"}:
+        bracket = _named(call, FLAT_PLACES)
+        values = {_name(item): item for item in bracket.items} if bracket else {}
+        if bracket is None or values.keys() - {*FLAGS, *GROUPS, "config", "module"}:
             return None
-        if not {"config", "module", "accumulate_allreduce_grads_in_fp32"} <= arguments.keys():
+        if not {"config", "module", REQUIRED_FLAGS[0]} <= values.keys():
             return None
-        if not all("parallel_group(" in self._text(arguments[name]) for name in _GROUPS if name in arguments):
+        if not all("parallel_group(" in self._text(values[name].node.value) for name in GROUPS if name in values):
             return None  # a group of the program's own
-        flags = {_FLAGS[name]: value for name, value in arguments.items() if name in _FLAGS}
-        settings = cst.Call(_expression(f"{_PACKAGE}.DataParallelSettings"), _keywords(flags))
-        chunks = cst.List([cst.Element(arguments["module"])])
-        values = (chunks, arguments["config"], settings)
-        wrapped = cst.Call(_expression(f"{_PACKAGE}.wrap_data_parallel"), [cst.Arg(value) for value in values])
+        bracket = bracket.only(lambda item: _name(item) not in GROUPS)
+        by_name = {_name(item): item for item in bracket.items}
+        module, config = (by_name.pop(name) for name in ("module", "config"))
+        inner = bracket.inner(_renamed(by_name.values(), FLAGS))
+        chunks = cst.List([cst.Element(module.node.value)])
+        items = (
+            replace(module, node=cst.Arg(chunks)),
+            replace(config, node=cst.Arg(config.node.value)),
+            Item(cst.Arg(_call(f"{_PACKAGE}.DataParallelSettings", inner))),
+        )
+        wrapped = _call(f"{_PACKAGE}.wrap_data_parallel", replace(bracket, items=items))
         return cst.Subscript(wrapped, [cst.SubscriptElement(cst.Index(cst.Integer("0")))])
 
     def _schedule(self, call: cst.Call) -> cst.BaseExpression | None:
-        AddImportsVisitor.add_needed_import(self._context, _CALLS)
-        return None if call.args else cst.Call(_expression(f"{_CALLS}.get_forward_backward_func"))
+        return None if call.args else _call(f"{_CALLS}.get_forward_backward_func", of_call(call))
 
     def _clear(self, call: cst.Call) -> cst.BaseExpression | None:
-        AddImportsVisitor.add_needed_import(self._context, _CALLS)
         assert isinstance(call.func, cst.Attribute)
-        return cst.Call(_expression(f"{_CALLS}.zero_grad_buffer"), [cst.Arg(call.func.value)])
+        kept = of_call(call).only(lambda item: False)
+        return _call(f"{_CALLS}.zero_grad_buffer", replace(kept, items=(Item(cst.Arg(call.func.value)),)))
 
     def _step(self, call: cst.Call) -> cst.BaseExpression | None:
-        return call.with_changes(args=[])
-
-    def _drop_import(self, function: cst.BaseExpression) -> None:
-        """Of a name that is no longer called; it stays where it is still used."""
-        if isinstance(function, cst.Name):
-            module, _, name = self._names.get(function.value, "").rpartition(".")
-            alias = None if name == function.value else function.value
-            RemoveImportsVisitor.remove_unused_import(self._context, module, name, alias)
+        return _call(call.func, of_call(call).only(lambda item: False))
 
     def _text(self, node: cst.CSTNode) -> str:
         return self._module.code_for_node(node)
+
+
+def _call(function: str | cst.BaseExpression, bracket: Bracket[cst.Arg]) -> cst.Call:
+    before, arguments = bracket.written()
+    named = _expression(function) if isinstance(function, str) else function
+    return cst.Call(named, arguments, whitespace_before_args=before)
+
+
+def _named(call: cst.Call, places: Sequence[str]) -> Bracket[cst.Arg] | None:
+    """The arguments, all by keyword; ``None`` where stars or too many positions hide their names."""
+    bracket = of_call(call)
+    positional = sum(argument.keyword is None for argument in call.args)
+    if any(argument.star for argument in call.args) or positional > len(places):
+        return None
+    names = [*places[:positional], *(argument.keyword.value for argument in call.args if argument.keyword)]
+    return replace(bracket, items=tuple(map(_under, bracket.items, names)))
+
+
+def _renamed(items: Iterable[Item[cst.Arg]], names: Mapping[str, str]) -> tuple[Item[cst.Arg], ...]:
+    return tuple(_under(item, names[_name(item)]) for item in items)
+
+
+def _under(item: Item[cst.Arg], name: str) -> Item[cst.Arg]:
+    tight = cst.AssignEqual(cst.SimpleWhitespace(""), cst.SimpleWhitespace(""))
+    return replace(item, node=cst.Arg(item.node.value, cst.Name(name), equal=tight))
+
+
+def _name(item: Item[cst.Arg]) -> str:
+    return item.node.keyword.value if item.node.keyword else ""
+
+
+def _is_off(item: Item[cst.Arg]) -> bool:
+    return isinstance(item.node.value, cst.Name) and item.node.value.value in ("None", "False")
+
+
+def _comments(node: cst.CSTNode) -> list[str]:
+    return sorted(comment.value for comment in comments_in(node))
+
+
+def _used(module: cst.Module) -> set[str]:
+    """Names that are read anywhere, and texts, which may stand in ``__all__`` or be annotations."""
+    nodes = list(ast.walk(ast.parse(module.code)))
+    names = {node.id for node in nodes if isinstance(node, ast.Name)}
+    return names | {node.value for node in nodes if isinstance(node, ast.Constant) and isinstance(node.value, str)}
 
 
 def _served(module: str, name: str) -> str:
@@ -179,24 +230,6 @@ def _offered(served: str) -> frozenset[str]:
         if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "__all__":
             return frozenset(ast.literal_eval(node.value))
     return frozenset()
-
-
-def _by_name(call: cst.Call, places: Sequence[str]) -> dict[str, cst.BaseExpression] | None:
-    """Arguments by name; ``None`` where stars or too many positions hide them."""
-    positional = [argument for argument in call.args if argument.keyword is None]
-    if any(argument.star for argument in call.args) or len(positional) > len(places):
-        return None
-    named = {argument.keyword.value: argument.value for argument in call.args if argument.keyword is not None}
-    return {place: argument.value for place, argument in zip(places, positional, strict=False)} | named
-
-
-def _keywords(values: dict[str, cst.BaseExpression]) -> list[cst.Arg]:
-    tight = cst.AssignEqual(cst.SimpleWhitespace(""), cst.SimpleWhitespace(""))
-    return [cst.Arg(value, cst.Name(name), equal=tight) for name, value in values.items()]
-
-
-def _is_off(value: cst.BaseExpression) -> bool:
-    return isinstance(value, cst.Name) and value.value in ("None", "False")
 
 
 def _expression(dotted: str) -> cst.Attribute | cst.Name:

@@ -25,16 +25,18 @@ def read(path: Path) -> list[Seen]:
     version or whether something is there.
 
     Raises:
-        SyntaxError: The file is no Python that this interpreter reads.
-        UnicodeDecodeError: The file is no UTF-8 text.
+        SyntaxError: The file is no Python that this interpreter reads, or no text in the encoding that it says.
+        ValueError: The file has null bytes.
+        OSError: The file cannot be read.
     """
-    text = path.read_text(encoding="utf-8")
-    if "megatron" not in text.lower():
+    source = path.read_bytes()
+    if b"megatron" not in source.lower():
         return []
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # old escapes in strings are no concern of the audit
-        tree = ast.parse(text, filename=str(path))
-    reader = _Reader(local_names(tree))
+        tree = ast.parse(source, filename=str(path))
+    names = local_names(tree)
+    reader = _Reader(names, _only_evaluated(tree, names))
     reader.visit(tree)
     return sorted(reader.seen, key=lambda seen: (seen.line, seen.column))
 
@@ -82,9 +84,20 @@ def dotted_name(node: ast.expr, names: dict[str, str]) -> str:
     return ""
 
 
+def _only_evaluated(tree: ast.Module, names: dict[str, str]) -> set[str]:
+    """Models that the file gives to schedules with ``forward_only=True`` and in no other way: nobody trains them."""
+    modes: dict[str, set[str]] = {}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Call) and dotted_name(node.func, names) in _RESULTS.values():
+            given = {keyword.arg: ast.unparse(keyword.value) for keyword in node.keywords}
+            modes.setdefault(given.get("model", ""), set()).add(given.get("forward_only", ""))
+    return {model for model, found in modes.items() if model and found == {"True"}}
+
+
 class _Reader(ast.NodeVisitor):
-    def __init__(self, names: dict[str, str]) -> None:
+    def __init__(self, names: dict[str, str], evaluated: set[str]) -> None:
         self.names = names
+        self.evaluated = evaluated  # models that nobody trains; loop variables over them, where the reader is
         self.seen: list[Seen] = []
         self.parameters: set[str] = set()  # loop variables over parameters, where the reader is
 
@@ -124,12 +137,19 @@ class _Reader(ast.NodeVisitor):
         self.generic_visit(node)
 
     def visit_For(self, node: ast.For) -> None:
-        before = self.parameters
+        before = self.parameters, self.evaluated
         over = ast.unparse(node.iter)
-        if "parameters(" in over and not any(engine in over for engine in _ENGINES):
-            self.parameters = before | {name.id for name in ast.walk(node.target) if isinstance(name, ast.Name)}
+        names = {name.id for name in ast.walk(node.target) if isinstance(name, ast.Name)}
+        if over in self.evaluated:
+            self.evaluated = self.evaluated | names
+        elif "parameters(" in over and not self._is_untrained(over):
+            self.parameters = self.parameters | names
         self.generic_visit(node)
-        self.parameters = before
+        self.parameters, self.evaluated = before
+
+    def _is_untrained(self, over: str) -> bool:
+        engine = any(engine in over for engine in _ENGINES)
+        return engine or any(over.startswith((f"{model}.", f"{model}[")) for model in self.evaluated)
 
     def visit_Try(self, node: ast.Try) -> None:
         if not any(_expects_absence(handler) for handler in node.handlers):

@@ -6,15 +6,17 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from mcore_compat.audit.eras import newest_of
 from mcore_compat.audit.reader import read
 from mcore_compat.audit.table import Row, rows_about
 from mcore_compat.audit.uses import Seen
 from mcore_compat.errors import ConfigError
-from mcore_compat.matrix.table import release, releases
+from mcore_compat.matrix.table import releases
 
 # (dotted name, release) -> whether that release has it; None: that cannot be told here
 Lookup = Callable[[str, str], "bool | None"]
-_SKIPPED = {".git", ".venv", "node_modules", "__pycache__", "build"}
+# Besides hidden folders: those of version control, environments and notebooks' checkpoints.
+_SKIPPED = {"build", "node_modules", "__pycache__"}
 
 
 @dataclass(frozen=True)
@@ -46,7 +48,7 @@ class Audit:
 
     Attributes:
         targets: The releases that were asked about.
-        files: Number of files that were read.
+        files: Number of files that were looked at.
         findings: In the order of files and lines.
         unread: Files that are no Python for this interpreter, and why.
     """
@@ -62,30 +64,42 @@ def audit(path: Path, targets: Sequence[str] = (), lookup: Lookup | None = None)
 
     Args:
         path: A file or a folder.
-        targets: Releases of the table; none: the newest one.
+        targets: Releases, or minor releases, of the table; none: the newest one.
         lookup: Also report names that it does not find (see :func:`mcore_compat.audit.sources.lookup`).
 
     Raises:
-        ConfigError: There is no such path, or the table has no such release.
+        ConfigError: There is no such path or no Python file, or the table has no such release.
     """
-    if not path.exists():
-        raise ConfigError(f"no file or folder {path}", hint="give the folder of your framework's package")
-    asked = tuple(release(version).version for version in targets) or (releases()[-1].version,)
+    asked = tuple(map(newest_of, targets)) or (releases()[-1].version,)
     findings: list[Finding] = []
     unread: list[tuple[str, str]] = []
     files = python_files(path)
     for file in files:
         try:
             findings += _examine(file, asked, lookup)
-        except (SyntaxError, UnicodeDecodeError, ValueError) as error:
+        except (SyntaxError, ValueError, OSError) as error:
             unread.append((str(file), str(error)))
     return Audit(asked, len(files), tuple(findings), tuple(unread))
 
 
 def python_files(path: Path) -> list[Path]:
-    """The file itself, or the Python files of the folder, in order."""
+    """The file itself, or the Python files of the folder, in order.
+
+    Raises:
+        ConfigError: There is none.
+    """
+    hint = "give the folder of your framework's package"
+    if not path.exists():
+        raise ConfigError(f"no file or folder {path}", hint=hint)
     found = [path] if path.is_file() else path.rglob("*.py")
-    return sorted(file for file in found if not _SKIPPED.intersection(file.parts[len(path.parts) :]))
+    files = sorted(file for file in found if file.is_file() and not _is_skipped(file.parts[len(path.parts) :]))
+    if not files:
+        raise ConfigError(f"no Python file under {path}", hint=hint)
+    return files
+
+
+def _is_skipped(parts: Sequence[str]) -> bool:
+    return any(part in _SKIPPED or part.startswith(".") for part in parts[:-1])
 
 
 def _examine(file: Path, targets: tuple[str, ...], lookup: Lookup | None) -> Iterator[Finding]:

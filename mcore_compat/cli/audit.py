@@ -71,12 +71,13 @@ def _print(found: Audit, diff: str) -> None:
             click.echo(f"{path}:{finding.line}: {_text(finding, len(found.targets) > 1)}")
     for path, why in found.unread:
         click.echo(f"warning: {path} was left out: {why}", err=True)
-    count = len(found.findings)
-    click.echo(
-        f"{count or 'no'} use{'' if count == 1 else 's'} in {found.files} files that break on "
-        f"{', '.join(found.targets)}",
-        err=True,
-    )
+    uses, files = _counted(len(found.findings), "use"), _counted(found.files - len(found.unread), "file")
+    left_out = f"; {_counted(len(found.unread), 'file')} left out" if found.unread else ""
+    click.echo(f"{uses} in {files} that break on {', '.join(found.targets)}{left_out}", err=True)
+
+
+def _counted(count: int, what: str) -> str:
+    return f"{count or 'no'} {what}{'' if count == 1 else 's'}"
 
 
 def _text(finding: Finding, several: bool) -> str:

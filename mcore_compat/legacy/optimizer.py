@@ -6,14 +6,16 @@ parameters in a buffer, only its own optimizer can update them.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 
-from mcore_compat.contracts import DataParallelSettings, OptimizerSettings
-from mcore_compat.errors import FeatureUnavailable
-from mcore_compat.legacy import homes
+from mcore_compat.contracts import OptimizerSettings
+from mcore_compat.errors import FeatureUnavailable, NumericalError
+from mcore_compat.legacy import clip_grads, homes
 from mcore_compat.legacy.global_vars import get_args
 from mcore_compat.legacy.param_groups import (
     Condition,
@@ -24,6 +26,7 @@ from mcore_compat.legacy.param_groups import (
     torch_optimizer,
 )
 from mcore_compat.legacy.warn import told
+from mcore_compat.seams.data_parallel import settings_of
 from mcore_compat.seams.optimizer import build_optimizer
 
 __all__ = [
@@ -34,6 +37,7 @@ __all__ = [
     "Float16OptimizerWithFloat16Params",
     "MegatronOptimizer",
     "MixedPrecisionOptimizer",
+    "clip_grad_norm_fp32",
     "get_megatron_optimizer",
     "get_param_groups",
 ]
@@ -41,26 +45,23 @@ __all__ = [
 _STEP = "optimizer.step() of mcore_compat.build_optimizer"
 
 
+@dataclass
 class ConstantGradScaler:
     """A fixed loss scale."""
 
-    def __init__(self, initial_scale: float) -> None:
-        self.initial_scale = initial_scale
+    initial_scale: float
 
 
+@dataclass
 class DynamicGradScaler:
     """A loss scale that adapts; growth and backoff are those of the release."""
 
-    def __init__(
-        self,
-        initial_scale: float,
-        min_scale: float,
-        growth_factor: float,
-        backoff_factor: float,
-        growth_interval: int,
-        hysteresis: int,
-    ) -> None:
-        self.initial_scale = initial_scale
+    initial_scale: float
+    min_scale: float
+    growth_factor: float
+    backoff_factor: float
+    growth_interval: int
+    hysteresis: int
 
 
 class MegatronOptimizer:
@@ -68,27 +69,36 @@ class MegatronOptimizer:
 
     Args:
         optimizer: Apex's or torch's Adam or SGD over :func:`get_param_groups`.
-        settings: Those that the subclass knows.
-        models: Wrapped chunks; needed only where ``legacy.install()`` has not seen them.
+        clip_grad: Largest global norm; 0: no clipping.
+        log_num_zeros_in_grad: Whether steps count zero gradients.
+        check_for_nan_in_grad: Unused: a norm that is no number shows it.
+        params_have_main_grad: Unused: the wrapper decides.
+        models: Wrapped chunks; needed only where ``legacy.install()`` has not seen them. Left out by 0.5.
         sharded: Whether the state is distributed over data-parallel ranks.
+        settings: Further ones of :class:`mcore_compat.OptimizerSettings`.
     """
 
     def __init__(
         self,
         optimizer: torch.optim.Optimizer,
-        settings: Mapping[str, Any],
+        clip_grad: float,
+        log_num_zeros_in_grad: bool,
+        check_for_nan_in_grad: bool,
+        params_have_main_grad: bool,
         models: Any = None,
         *,
         sharded: bool = False,
+        **settings: Any,
     ) -> None:
         self.optimizer = optimizer
+        settings |= {"clip_grad": clip_grad, "log_num_zeros_in_grad": log_num_zeros_in_grad}
         given = optimizer.param_groups
         seen = homes.wrappers_of(parameter for group in given for parameter in group["params"])
         self._chunks = seen or list(models or ())
         self._stable = build_optimizer(
             OptimizerSettings(**as_settings(optimizer), **settings),
             self._chunks,
-            DataParallelSettings(use_distributed_optimizer=sharded),
+            replace(settings_of(self._chunks, None), use_distributed_optimizer=sharded),
         )
         for group in self._stable.param_groups:  # before its scheduler runs, the era decays whatever its groups say
             theirs = next((own for own in given if multipliers(own) == multipliers(group)), given[0])
@@ -169,9 +179,17 @@ class MixedPrecisionOptimizer(MegatronOptimizer):
                 f"{type(self).__name__}(overlap_param_gather=True) cannot be served",
                 hint="DataParallelSettings(overlap_param_gather=True) with mcore_compat.build_optimizer",
             )
-        settings = _shared(clip_grad, log_num_zeros_in_grad) | _scaling(grad_scaler)
-        settings["precision"] = "fp16" if fp16 else "bf16" if bf16 else "fp32"
-        super().__init__(optimizer, settings, models, sharded=self.sharded)
+        super().__init__(
+            optimizer,
+            clip_grad,
+            log_num_zeros_in_grad,
+            check_for_nan_in_grad,
+            params_have_main_grad,
+            models,
+            sharded=self.sharded,
+            precision="fp16" if fp16 else "bf16" if bf16 else "fp32",
+            **_scaling(grad_scaler),
+        )
 
 
 class Float16OptimizerWithFloat16Params(MixedPrecisionOptimizer):
@@ -185,18 +203,7 @@ class DistributedOptimizer(MixedPrecisionOptimizer):
 
 
 class FP32Optimizer(MegatronOptimizer):
-    """fp32 parameters. Arguments are those of 0.4; ``models`` is left out by 0.5."""
-
-    def __init__(
-        self,
-        optimizer: torch.optim.Optimizer,
-        clip_grad: float,
-        log_num_zeros_in_grad: bool,
-        check_for_nan_in_grad: bool,
-        params_have_main_grad: bool,
-        models: Any = None,
-    ) -> None:
-        super().__init__(optimizer, _shared(clip_grad, log_num_zeros_in_grad), models)
+    """fp32 parameters."""
 
 
 def get_megatron_optimizer(
@@ -220,8 +227,23 @@ def get_megatron_optimizer(
     return kind(torch_optimizer(args, groups), *common, args.fp16, args.bf16, args.params_dtype, scaler, model)
 
 
-def _shared(clip_grad: float, log_num_zeros_in_grad: bool) -> dict[str, Any]:
-    return {"clip_grad": clip_grad, "log_num_zeros_in_grad": log_num_zeros_in_grad}
+def clip_grad_norm_fp32(
+    parameters: Any,
+    grads_for_norm: Any,
+    max_norm: float,
+    check_for_nan_in_grad: bool,
+    norm_type: float = 2.0,
+    model_parallel_group: Any = None,
+) -> float:
+    """As :func:`mcore_compat.legacy.clip_grads.clip_grad_norm_fp32`.
+
+    Raises:
+        NumericalError: The norm is not a number, and ``check_for_nan_in_grad`` is set; gradients are as they were.
+    """
+    norm = clip_grads.clip_grad_norm_fp32(parameters, grads_for_norm, max_norm, norm_type, model_parallel_group)
+    if check_for_nan_in_grad and math.isnan(norm):
+        raise NumericalError("the gradient norm is not a number", hint="torch.autograd.set_detect_anomaly(True)")
+    return norm
 
 
 def _scaling(scaler: ConstantGradScaler | DynamicGradScaler | None) -> dict[str, Any]:

@@ -104,7 +104,7 @@ def _getter(module: str, default: Row) -> Any:
     """``__getattr__`` of a served module; what it found once is an ordinary attribute from then on."""
 
     def get(name: str) -> Any:
-        row = _row_of(module, name) or default
+        row = _row_of(module, name) or _row_of(module, "") or default
         # Python's import asks a package for its submodules too.
         if name.startswith("__") or (module == _ROOT and not _names(row, name)):
             raise AttributeError(f"module {module!r} has no attribute {name!r}")
@@ -120,9 +120,9 @@ def _getter(module: str, default: Row) -> Any:
 
 
 def _row_of(module: str, name: str) -> Row | None:
-    """The first row that names exactly this."""
+    """The first row that names exactly this; no name: the one of the whole module."""
     return next((row for row in rows() if _names(row, name) and row.use.module == module), None)  # type: ignore[union-attr]
 
 
 def _names(row: Row, name: str) -> bool:
-    return isinstance(row.use, Name) and name in row.use.names
+    return isinstance(row.use, Name) and (name in row.use.names if name else not row.use.names)

@@ -8,16 +8,14 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from types import ModuleType
 
-from packaging.version import InvalidVersion, Version
-
+from mcore_compat.audit.eras import newest_of
 from mcore_compat.audit.table import Row, rows
 from mcore_compat.audit.uses import Name
 from mcore_compat.detect import Facts, find
-from mcore_compat.errors import ConfigError, EnvironmentMismatch
+from mcore_compat.errors import EnvironmentMismatch
 from mcore_compat.legacy.changes import CHANGES, Change
 from mcore_compat.legacy.served import ServedModules, served_modules
 from mcore_compat.legacy.warn import forget, told
-from mcore_compat.matrix.table import releases
 from mcore_compat.runtime import prepare
 from mcore_compat.runtime.patches import Patch, Patches
 
@@ -70,7 +68,7 @@ def install(era: str = "0.4", *, config_attributes: tuple[str, ...] = ("config",
         MegatronNotFound: No Megatron on ``sys.path``.
     """
     global _session
-    version = era_release(era)
+    version = newest_of(era)
     if _session is None:
         prepare()
         _session = _start(version, config_attributes)
@@ -92,22 +90,6 @@ def uninstall() -> None:
         _session = None
 
 
-def era_release(era: str) -> str:
-    """The newest release of the table that belongs to ``era``.
-
-    Raises:
-        ConfigError: There is none.
-    """
-    try:
-        wanted = Version(era).release
-    except InvalidVersion:
-        wanted = ()
-    fitting = [row.version for row in releases() if wanted and Version(row.version).release[: len(wanted)] == wanted]
-    if not fitting:
-        raise ConfigError(f"no release of Megatron-Core belongs to era {era!r}", hint="mcore-compat matrix list")
-    return fitting[-1]
-
-
 def _start(version: str, config_attributes: tuple[str, ...]) -> _Session:
     facts = Facts(find().root)
     of_era = [row for row in rows() if row.served and row.works_on(version)]
@@ -118,15 +100,15 @@ def _start(version: str, config_attributes: tuple[str, ...]) -> _Session:
     for change in changes:
         for patch in change.patches(config_attributes):
             patches.apply([patch, *_copies(patch)])
-    patches.apply(_names(of_era))
+    patches.apply(_names(of_era, facts))
     return _Session(Redirects(version, finder.names, tuple(change.why for change in changes)), finder, patches)
 
 
-def _names(of_era: Iterable[Row]) -> Iterator[Patch]:
+def _names(of_era: Iterable[Row], facts: Facts) -> Iterator[Patch]:
     """Single names of modules that are there otherwise, from ``module:name`` of the table."""
     missing: dict[str, dict[str, Row]] = {}
     for row in of_era:
-        if isinstance(row.use, Name) and ":" in row.served:
+        if isinstance(row.use, Name) and ":" in row.served and facts.has_module(row.use.module):
             there = vars(importlib.import_module(row.use.module))
             missing.setdefault(row.use.module, {}).update(dict.fromkeys(row.use.names - there.keys(), row))
     for module, names in missing.items():
@@ -156,4 +138,4 @@ def _copies(patch: Patch) -> Iterator[Patch]:
             yield Patch(module, patch.name, patch.value, patch.why)
 
 
-__all__ = ["Change", "Redirects", "era_release", "install", "uninstall"]
+__all__ = ["Change", "Redirects", "install", "uninstall"]

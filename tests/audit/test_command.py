@@ -24,7 +24,7 @@ def test_findings_for_people(framework: Path) -> None:
     assert done.exit_code == 1
     assert f"{framework / 'old.py'}:1: megatron.timers.Timers" in done.stdout
     assert "instead: " in done.stdout
-    assert "2 uses in 1 files that break on 0.6.0" in done.stderr
+    assert "2 uses in 1 file that break on 0.6.0" in done.stderr
 
 
 def test_findings_as_json(framework: Path) -> None:
@@ -44,9 +44,38 @@ def test_fix_shows_the_diff_and_what_is_left(framework: Path) -> None:
     done = CliRunner().invoke(app, ["audit", str(framework), "--target", "0.6.0", "--fix"])
     assert done.exit_code == 1
     assert "+from mcore_compat.legacy.utils import print_rank_0" in done.stdout
-    assert "1 use in 1 files" in done.stderr
+    assert "1 use in 1 file" in done.stderr
 
 
-@pytest.mark.parametrize("arguments", [["absent"], [".", "--target", "0.6.7"]])
-def test_usage(framework: Path, arguments: list[str]) -> None:
-    assert CliRunner().invoke(app, ["audit", *arguments]).exit_code == 2
+def test_left_out_files_are_counted_and_named(tmp_path: Path) -> None:
+    (tmp_path / "bad.py").write_text("import megatron (\n")
+    (tmp_path / "bytes.py").write_bytes(b"name = 'caf\xe9'  # megatron\n")
+    done = CliRunner().invoke(app, ["audit", str(tmp_path)])
+    assert done.exit_code == 0
+    assert f"warning: {tmp_path / 'bad.py'} was left out: invalid syntax" in done.stderr
+    assert f"warning: {tmp_path / 'bytes.py'} was left out: " in done.stderr
+    assert "no uses in no files that break on 0.19.2; 2 files left out" in done.stderr
+
+
+def test_a_minor_release_is_its_newest(framework: Path) -> None:
+    done = CliRunner().invoke(app, ["audit", str(framework), "--target", "0.12", "--json"])
+    assert json.loads(done.stdout)["targets"] == ["0.12.3"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["absent"], "no file or folder absent"),
+        (["absent", "--fix"], "no file or folder absent"),
+        (["empty"], "no Python file under empty"),
+        ([".", "--target", "0.6.7"], "no release of Megatron-Core belongs to '0.6.7'"),
+        ([".", "--target", "newest"], "no release of Megatron-Core belongs to 'newest'"),
+    ],
+)
+def test_usage(monkeypatch: pytest.MonkeyPatch, framework: Path, arguments: list[str], message: str) -> None:
+    (framework / "empty").mkdir()
+    monkeypatch.chdir(framework)
+    done = CliRunner().invoke(app, ["audit", *arguments])
+    assert done.exit_code == 2
+    assert message in done.stderr
+    assert "next: " in done.stderr

@@ -9,6 +9,16 @@ import pytest
 from mcore_compat.audit import audit
 from mcore_compat.errors import ConfigError
 
+EVALUATES = """from megatron.core.pipeline_parallel import get_forward_backward_func
+class Scorer:
+    def score(self):
+        run = get_forward_backward_func()
+        return run(model=self.scorer, forward_only=MODE)
+    def offload(self):
+        for chunk in self.scorer:
+            for name, p in chunk.named_parameters():
+                p.data = p.data.cpu()
+"""
 BREAKS = {
     "a moved module": ("from megatron.optimizer import get_param_groups", "megatron.optimizer.get_param_groups"),
     "a submodule of it": ("import megatron.optimizer.grad_scaler", "megatron.optimizer.grad_scaler"),
@@ -43,6 +53,7 @@ BREAKS = {
         "# megatron\nfor name, p in sorted(module.named_parameters()):\n    p.data = buffer.get(p.shape)",
         "p.data =",
     ),
+    "moving parameters of a model that is trained as well": (EVALUATES.replace("MODE", "not training"), "p.data ="),
     "a field of the configuration": (
         "from megatron.core import ModelParallelConfig as C\nC(async_tensor_model_parallel_allreduce=True)",
         "ModelParallelConfig(async_tensor_model_parallel_allreduce=)",
@@ -56,6 +67,7 @@ FINE = {
     "another package": "from megatronium.optimizer import x\nfrom .megatron.optimizer import y",
     "its own buffer": "# megatron\nfor buffer in buffers:\n    buffer.data = buffer.data.cpu()",
     "no Megatron at all": "for p in module.parameters():\n    p.data = p.data.cpu()",
+    "parameters of a model that is only evaluated": EVALUATES.replace("MODE", "True"),
     "another engine": "# megatron\nfor p in self.model_runner.model.parameters():\n    p.data = p.data.cpu()",
     "names in text": "'''from megatron.optimizer import x'''  # megatron.optimizer",
 }
@@ -103,3 +115,21 @@ def test_one_bad_file_does_not_hide_the_others(tmp_path: Path) -> None:
 def test_no_such_path(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="no file or folder"):
         audit(tmp_path / "absent")
+
+
+def test_encodings(tmp_path: Path) -> None:
+    (tmp_path / "latin.py").write_bytes(b"# coding: latin-1\nname = 'caf\xe9'\nimport megatron.timers\n")
+    (tmp_path / "marked.py").write_bytes(b"\xef\xbb\xbfimport megatron.timers\n")
+    found = audit(tmp_path)
+    assert found.unread == ()
+    assert [finding.line for finding in found.findings] == [3, 1]
+
+
+def test_only_the_sources_of_the_framework(tmp_path: Path) -> None:
+    for folder in (".ipynb_checkpoints", ".venv", "build", "__pycache__", "megatron.py"):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "copy.py").write_text("import megatron.timers\n")
+    (tmp_path / "gone.py").symlink_to("nowhere.py")
+    found = audit(tmp_path)
+    assert [finding.path for finding in found.findings] == [str(tmp_path / "megatron.py" / "copy.py")]
+    assert (found.files, found.unread) == (1, ())

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from mcore_compat.matrix.overlay import default_cache
+from mcore_compat.cache import default_cache
 
 
 def client(name: str, version: str) -> Path:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from mcore_compat.audit.eras import newest_of
 from mcore_compat.errors import ConfigError
-from mcore_compat.legacy.session import era_release
 from tests.launch import run_ranks
 
 
@@ -20,7 +20,9 @@ def test_names_of_the_first_era(release: str) -> None:
         "megatron.core.transformer.custom_layers.transformer_engine:TENorm",
         "megatron.core.parallel_state:get_pipeline_model_parallel_split_rank",
         "megatron.arguments:parse_args",
+        "megatron.optimizer.clip_grads:count_zeros_fp32",
         "megatron.optimizer.clip_grads:clip_grad_norm_fp32",
+        "megatron.optimizer_param_scheduler:OptimizerParamScheduler",
         "megatron.nothing:at_all",
     ]
     (found,) = run_ranks("tests.legacy.programs:imports", "0.4", wanted, release=release)
@@ -32,6 +34,7 @@ def test_names_of_the_first_era(release: str) -> None:
         assert found[name].startswith("NotServed")
         assert "cannot be served" in found[name]
         assert "next: " in found[name]
+    assert all(found[name].startswith("mcore_compat.legacy.") for name in wanted[9:11])
     assert found["megatron.nothing:at_all"].startswith("ModuleNotFoundError")
 
 
@@ -52,9 +55,45 @@ def test_names_of_a_later_era(release: str) -> None:
 
 @pytest.mark.releases("0.12.3")
 def test_training_names_without_a_checkout(release: str) -> None:
-    wanted = ["megatron.training.utils:unwrap_model", "megatron.training:print_rank_0", "megatron.training:pretrain"]
+    wanted = [
+        "megatron.training.utils:unwrap_model",
+        "megatron.training:print_rank_0",
+        "megatron.training.training:get_model",
+        "megatron.training:pretrain",
+    ]
     (found,) = run_ranks("tests.legacy.programs:imports", "0.6", wanted, release=release)
-    assert [found[name].partition(":")[0] for name in wanted] == ["mcore_compat.legacy.utils"] * 2 + ["NotServed"]
+    homes = ["utils", "utils", "training"]
+    assert [found[name] for name in wanted[:3]] == [f"mcore_compat.legacy.{home}" for home in homes]
+    assert found[wanted[3]].startswith("NotServed")
+    assert "next: mcore_compat.build_model" in found[wanted[3]]
+
+
+@pytest.mark.releases("0.6.0")
+def test_names_that_came_later(release: str) -> None:
+    wanted = ["megatron.core.optimizer_param_scheduler:OptimizerParamScheduler", "megatron.core.extensions:x"]
+    (found,) = run_ranks("tests.legacy.programs:imports", "0.12", wanted, release=release)
+    assert found[wanted[0]] == "mcore_compat.legacy.scheduler"
+    assert found[wanted[1]].startswith("ModuleNotFoundError")
+
+
+@pytest.mark.releases("0.12.3")
+def test_what_is_served_does_what_took_its_place(release: str) -> None:
+    (found,) = run_ranks("tests.legacy.programs:served_again", release=release)
+    ours, theirs = found["clip"]
+    assert ours == pytest.approx(theirs)
+    assert ours == pytest.approx([5.0, 0.6], rel=1e-5)
+    expected = {"wrapped": "DistributedDataParallel", "sharded": True, "kind": True, "bare": "GPTModel"}
+    assert found["model"] == expected
+    for ours, theirs in found["rates"]:
+        assert ours == pytest.approx(theirs)
+        assert len(set(ours)) > 3
+
+
+@pytest.mark.releases("0.14.0", "0.19.2")
+def test_two_collections_of_groups(release: str) -> None:
+    (norms,) = run_ranks("tests.legacy.programs:collections_of_groups", release=release)
+    assert norms[0] > 0.0
+    assert norms[0] != norms[1]
 
 
 @pytest.mark.releases("0.19.2")
@@ -70,12 +109,32 @@ def test_uninstall_takes_everything_back(release: str) -> None:
     assert all(found.values()), found
 
 
+@pytest.mark.releases("0.4.0", "0.19.2")
+def test_other_names_are_the_very_same_objects(release: str) -> None:
+    """A name that is not redirected costs nothing after its import: no wrapper, and no hook asked before the end."""
+    (found,) = run_ranks("tests.legacy.programs:untouched", release=release)
+    redirected = {name.rpartition(".")[2] for name in found["other"]}
+    assert redirected <= {
+        "get_model_config",
+        "get_forward_backward_func",
+        "get_megatron_optimizer",
+        "initialize_model_parallel",
+        "is_pipeline_first_stage",
+        "is_pipeline_last_stage",
+        "is_rank_in_embedding_group",
+        "vocab_parallel_cross_entropy",
+    }
+    assert found["same"] > 1000
+    assert found["hooks"]
+    assert found["answers"] == [None, None, None]
+
+
 @pytest.mark.parametrize(("era", "newest"), [("0.4", "0.4.0"), ("0.12", "0.12.3"), ("0.13.0", "0.13.0")])
 def test_an_era_is_a_release(era: str, newest: str) -> None:
-    assert era_release(era) == newest
+    assert newest_of(era) == newest
 
 
 @pytest.mark.parametrize("era", ["0.3", "new", ""])
 def test_an_unknown_era_is_refused(era: str) -> None:
-    with pytest.raises(ConfigError, match="era"):
-        era_release(era)
+    with pytest.raises(ConfigError, match="no release"):
+        newest_of(era)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from mcore_compat.audit.shapes import GROUPS, REQUIRED_FLAGS
 from mcore_compat.audit.table import Row
 from mcore_compat.audit.uses import Attribute, Call, Keyword, Method, Positional, Rebinding
 
 _WRAP = "mcore_compat.wrap_data_parallel([module], config, DataParallelSettings(...))[0]"
 _DDP = "DistributedDataParallel"
-_GROUPS = frozenset({"data_parallel_group", "expert_data_parallel_group"})
-_FLAT = frozenset({"accumulate_allreduce_grads_in_fp32", "overlap_grad_reduce", "use_distributed_optimizer"})
+_GROUPS = frozenset(GROUPS)
+_FLAT = frozenset(REQUIRED_FLAGS)
 _NAMES = "use the names of mcore_compat.init_parallel(tp=, pp=, vpp=, cp=, ep=)"
 _RUN = "mcore_compat.forward_backward(chunks, microbatches, loss, optimizer=optimizer)"
 _NEVER = ("0.4.0", "0.3.0")
@@ -62,6 +63,7 @@ ROWS = (
         "0.14.0",
         "0.15.0 replaced both by pg_collection",
         _WRAP,
+        "process_groups",
     ),
     Row(
         Method("zero_grad_buffer", count=1, keywords=frozenset({"zero_buffer"})),

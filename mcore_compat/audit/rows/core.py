@@ -27,6 +27,7 @@ ROWS = (
         ("0.9.0", EVER_SINCE),
         "earlier releases keep it in the repository",
         "optimizer.set_lr(lr) before each step",
+        "scheduler",
     ),
     row(
         "megatron.core.optimizer.clip_grads",
@@ -34,6 +35,7 @@ ROWS = (
         ("0.6.0", "0.7.0"),
         "0.8.0 split it into get_grad_norm_fp32 and clip_grad_by_total_norm_fp32",
         "OptimizerSettings(clip_grad=...); optimizer.step() returns the norm",
+        "clip_grads:clip_grad_norm_fp32",
     ),
     row(
         "megatron.core.distributed",

@@ -7,6 +7,7 @@ from mcore_compat.audit.rows._name import EVER_SINCE, MICROBATCHES, OPTIMIZER, r
 _OLD = ("0.4.0", "0.5.0")
 _REPOSITORY = "lived in the Megatron-LM repository beside megatron.core, never in the wheel; 0.6.0 "
 _CHECKOUT = "in the Megatron-LM repository only until 0.17.0; 0.4 and 0.5 keep it in megatron itself"
+_BUILD = "mcore_compat.build_model(provider), wrap_data_parallel and build_optimizer"
 
 ROWS = (
     row(
@@ -88,26 +89,29 @@ ROWS = (
             _OLD,
             _REPOSITORY + f"moved it to {home}",
             instead,
+            served,
         )
-        for module, names, home, instead in (
-            ("megatron", "initialize_megatron", "megatron.training", "mcore_compat.init_parallel(...)"),
-            ("megatron.initialize", "", "megatron.training.initialize", "mcore_compat.init_parallel(...)"),
-            ("megatron.arguments", "", "megatron.training.arguments", "mcore_compat.transformer_config(...)"),
+        for module, names, home, instead, served in (
+            ("megatron", "initialize_megatron", "megatron.training", "mcore_compat.init_parallel(...)", ""),
+            ("megatron.initialize", "", "megatron.training.initialize", "mcore_compat.init_parallel(...)", ""),
+            ("megatron.arguments", "", "megatron.training.arguments", "mcore_compat.transformer_config(...)", ""),
             (
                 "megatron.training",
                 "setup_model_and_optimizer train_step",
                 "megatron.training.training",
-                "mcore_compat.build_model(provider), wrap_data_parallel and build_optimizer",
+                _BUILD,
+                "training",
             ),
-            ("megatron.checkpointing", "", "megatron.training.checkpointing", "mcore_compat.load_hf, save_hf"),
-            ("megatron.data", "", "megatron.legacy.data and megatron.core.datasets", "keep your own data loading"),
-            ("megatron.tokenizer", "", "megatron.training.tokenizer", "the tokenizer of transformers"),
-            ("megatron.microbatches", "", "megatron.core.num_microbatches_calculator", MICROBATCHES),
+            ("megatron.checkpointing", "", "megatron.training.checkpointing", "mcore_compat.load_hf, save_hf", ""),
+            ("megatron.data", "", "megatron.legacy.data and megatron.core.datasets", "keep your own data loading", ""),
+            ("megatron.tokenizer", "", "megatron.training.tokenizer", "the tokenizer of transformers", ""),
+            ("megatron.microbatches", "", "megatron.core.num_microbatches_calculator", MICROBATCHES, ""),
             (
                 "megatron.optimizer_param_scheduler",
                 "",
                 "megatron.training.optimizer_param_scheduler, 0.9.0 to megatron.core",
                 "optimizer.set_lr(lr) before each step",
+                "scheduler",
             ),
         )
     ),
@@ -123,7 +127,15 @@ ROWS = (
                 "utils",
             ),
             ("megatron.training", "get_args get_timers", "pass the settings that the code needs", "global_vars"),
-            ("megatron.training", "", "mcore_compat.build_model, wrap_data_parallel and build_optimizer", ""),
+            ("megatron.training", "get_model", _BUILD, "training"),
+            ("megatron.training.training", "", _BUILD, "training"),
+            (
+                "megatron.training.optimizer_param_scheduler",
+                "",
+                "optimizer.set_lr(lr) before each step",
+                "scheduler",
+            ),
+            ("megatron.training", "", _BUILD, ""),
         )
     ),
     row(

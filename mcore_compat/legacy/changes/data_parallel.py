@@ -9,6 +9,7 @@ from typing import Any
 
 import torch.distributed as dist
 
+from mcore_compat.audit.shapes import FLAGS, FLAT_PLACES, GROUPS, REQUIRED_FLAGS
 from mcore_compat.contracts import DataParallelSettings
 from mcore_compat.detect import Facts
 from mcore_compat.errors import FeatureUnavailable
@@ -21,17 +22,8 @@ from mcore_compat.seams.parallel import groups
 
 _HOME = "megatron.core.distributed.distributed_data_parallel"
 _STABLE = "mcore_compat.wrap_data_parallel([module], config, DataParallelSettings(...))[0]"
-# In the order in which programs up to 0.5 may pass them.
-_FLAT = (
-    "config",
-    "module",
-    "data_parallel_group",
-    "accumulate_allreduce_grads_in_fp32",
-    "overlap_grad_reduce",
-    "use_distributed_optimizer",
-)
-_GROUP_KEYWORDS = ("data_parallel_group", "expert_data_parallel_group")
-_OPTIONS = ("disable_bucketing", "bucket_size", "check_for_nan_in_grad")
+# Positions up to 0.5.
+_PLACES = (*FLAT_PLACES, "disable_bucketing", "bucket_size")
 
 
 def _recording(attributes: tuple[str, ...]) -> Iterator[Patch]:
@@ -67,18 +59,16 @@ def _takes_config(facts: Facts) -> bool:
 
 def _flat(args: tuple[Any, ...], keywords: dict[str, Any]) -> dict[str, Any] | None:
     """Arguments by name, where this is a call with flat flags."""
-    named = dict(zip((*_FLAT, *_OPTIONS[:2]), args, strict=False)) | keywords
-    return named if isinstance(named.get("accumulate_allreduce_grads_in_fp32"), bool) else None
+    named = dict(zip(_PLACES, args, strict=False)) | keywords
+    return named if isinstance(named.get(REQUIRED_FLAGS[0]), bool) else None
 
 
 def _build(flat: dict[str, Any]) -> Any:
     told("DistributedDataParallel with flat flags", _STABLE)
-    settings = DataParallelSettings(
-        use_distributed_optimizer=flat["use_distributed_optimizer"],
-        overlap_grad_reduce=flat["overlap_grad_reduce"],
-        grad_reduce_in_fp32=flat["accumulate_allreduce_grads_in_fp32"],
-        **{name: flat[name] for name in _OPTIONS if name in flat},
-    )
+    if unknown := flat.keys() - {"config", "module", *GROUPS, *FLAGS}:
+        raise TypeError(f"DistributedDataParallel got unexpected arguments: {', '.join(sorted(unknown))}")
+    _require_own([flat[name] for name in GROUPS if flat.get(name) is not None])
+    settings = DataParallelSettings(**{ours: flat[theirs] for theirs, ours in FLAGS.items() if theirs in flat})
     return wrap_data_parallel([flat["module"]], flat["config"], settings)[0]
 
 
@@ -89,12 +79,12 @@ def _groups(attributes: tuple[str, ...]) -> Iterator[Patch]:
     @functools.wraps(upstream)
     def initialise(self: Any, *args: Any, **keywords: Any) -> None:
         given = [value for value in args if isinstance(value, dist.ProcessGroup)]
-        given += [keywords.pop(name) for name in _GROUP_KEYWORDS if keywords.get(name) is not None]
+        given += [keywords.pop(name) for name in GROUPS if keywords.get(name) is not None]
         if given:
             told("DistributedDataParallel(data_parallel_group=)", _STABLE)
             _require_own(given)
         rest = [value for value in args if not isinstance(value, dist.ProcessGroup)]
-        upstream(self, *rest, **{name: value for name, value in keywords.items() if name not in _GROUP_KEYWORDS})
+        upstream(self, *rest, **{name: value for name, value in keywords.items() if name not in GROUPS})
 
     yield Patch(kind, "__init__", initialise, "groups that the release reads from parallel_state")
 

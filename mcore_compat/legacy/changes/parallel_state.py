@@ -7,6 +7,7 @@ import inspect
 from collections.abc import Iterator
 from typing import Any
 
+from mcore_compat.audit.shapes import SIZES
 from mcore_compat.detect import Facts
 from mcore_compat.legacy.changes._change import Change, always, module
 from mcore_compat.legacy.warn import told
@@ -25,14 +26,6 @@ _PLACES = (
     "expert_model_parallel_size",
     "nccl_communicator_config_path",
 )
-_NEW_NAMES = {
-    "tensor_model_parallel_size": "tp",
-    "pipeline_model_parallel_size": "pp",
-    "virtual_pipeline_model_parallel_size": "vpp",
-    "context_parallel_size": "cp",
-    "expert_model_parallel_size": "ep",
-    "expert_tensor_parallel_size": "expert_tp",
-}
 _VIRTUAL = ("is_pipeline_first_stage", "is_pipeline_last_stage", "is_rank_in_embedding_group")
 
 
@@ -50,7 +43,7 @@ def _initialize(attributes: tuple[str, ...]) -> Iterator[Patch]:
         asked = dict(zip(_PLACES, args, strict=False)) | keywords
         inside = True
         try:
-            init_parallel(**{_NEW_NAMES.get(name, name): value for name, value in asked.items()})
+            init_parallel(**{SIZES.get(name, name): value for name, value in asked.items()})
         finally:
             inside = False
 
