@@ -53,7 +53,7 @@ JOBS = (
     Ranks(24, ep=3),
     Ranks(64, ep=2, tp=2),
     Ranks(64, instances=4, since="0.10.0"),
-    Ranks(64, instances=4, ep=2, since="0.10.0", refused=("0.12.0", "0.12.3")),
+    Ranks(64, instances=4, ep=2, since="0.10.0", refused=("0.12.0", "0.12.1", "0.12.2", "0.12.3")),
     Ranks(512),
 )
 
