@@ -116,19 +116,27 @@ def _serve() -> None:
     os.set_blocking(wake, False)
     signal.set_wakeup_fd(wake)
     signal.signal(signal.SIGCHLD, lambda *_: None)
-    while True:
-        ready, _, _ = select.select([sys.stdin, woken], [], [])
-        if woken in ready:
-            os.read(woken, 4096)
-            _report()
-        if sys.stdin in ready:
-            line = sys.stdin.readline()
-            if not line:
-                break
-            _fork(json.loads(line))
-    for pid in _running:
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(pid, signal.SIGKILL)
+    try:
+        _answer(woken)
+    finally:
+        for pid in _running:
+            for kill in (os.killpg, os.kill):  # whether it leads a session by now or not
+                with contextlib.suppress(ProcessLookupError):
+                    kill(pid, signal.SIGKILL)
+
+
+def _answer(woken: int) -> None:
+    with contextlib.suppress(BrokenPipeError):
+        while True:
+            ready, _, _ = select.select([sys.stdin, woken], [], [])
+            if woken in ready:
+                os.read(woken, 4096)
+                _report()
+            if sys.stdin in ready:
+                line = sys.stdin.readline()
+                if not line:
+                    return
+                _fork(json.loads(line))
 
 
 def _report() -> None:

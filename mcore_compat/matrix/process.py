@@ -63,6 +63,8 @@ class Processes:
                 command, cwd=cwd, stdin=subprocess.DEVNULL, stdout=file, stderr=file, start_new_session=True
             )
         self.running.add(process)
+        if self.stopped:  # since it was asked above
+            process.send_signal(signal.SIGINT)
         try:
             return _wait(process, limit)
         finally:

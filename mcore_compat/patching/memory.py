@@ -17,7 +17,7 @@ from types import CodeType, ModuleType
 from typing import Any, cast
 
 from mcore_compat.detect import find
-from mcore_compat.errors import EnvironmentMismatch, PatchError
+from mcore_compat.errors import ConfigError, EnvironmentMismatch, PatchError
 from mcore_compat.patching.catalogue import select
 from mcore_compat.patching.compiling import compiled
 from mcore_compat.patching.kept import kept
@@ -120,41 +120,33 @@ def patched_code(change: Change, file: str) -> CodeType:
     return cast("CodeType", kept(lambda: compiled(before, after, file), "code", file, digest(before), digest(after)))
 
 
-@dataclass(frozen=True)
-class Remembered:
+class Remembered(RulePatch):
     """A semantic patch whose plan is read back where it was made on the same files before."""
-
-    patch: RulePatch
-
-    @property
-    def id(self) -> str:
-        """Its name."""
-        return self.patch.id
-
-    @property
-    def digest(self) -> str:
-        """sha256 of its text."""
-        return self.patch.digest
 
     def plan(self, tree: Tree) -> Step:
         """Say what it would do to ``tree``; changes nothing. Errors as of the patch itself."""
-        paths = [tree.locate(path) for target in self.patch.rules.files for path in target.path]
+        paths = [tree.locate(path) for target in self.rules.files for path in target.path]
         read = [each for path in paths for each in (path, digest(tree.read(path)))]
         result, changed = kept(lambda: self._planned(tree), "plan", self.digest, *read)
         changes = {path: Change(tree.read(path), after) for path, after in changed.items()}
         return Step(Result(**result), self.digest, changes)
 
     def _planned(self, tree: Tree) -> tuple[dict[str, Any], dict[str, bytes | None]]:
-        step = self.patch.plan(tree)
+        step = super().plan(tree)
         return asdict(step.result), {path: change.after for path, change in step.changes.items()}
 
 
 def _planned(tree: Tree, patches: Iterable[str | Path]) -> tuple[Result, ...]:
     """Plan ids and files on the tree."""
     wanted = [str(patch) for patch in patches]
+    if diffs := [name for name in wanted if name.endswith((".patch", ".diff"))]:
+        raise ConfigError(
+            f"{diffs[0]} is a unified diff, which fits files and not what is imported",
+            hint=f"mcore-compat patch apply {diffs[0]} --root TREE, or write it as a rule (patch new)",
+        )
     files = [Path(name) for name in wanted if name.endswith((".yaml", ".yml"))]
     chosen = [*select(name for name in wanted if Path(name) not in files), *(select(None, files) if files else ())]
-    results = extend(tree, [Remembered(patch) if isinstance(patch, RulePatch) else patch for patch in chosen])
+    results = extend(tree, [Remembered(patch.rules) if isinstance(patch, RulePatch) else patch for patch in chosen])
     require_fine(results)
     return results
 

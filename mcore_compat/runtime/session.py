@@ -10,7 +10,7 @@ from types import ModuleType
 from typing import Literal
 
 from mcore_compat.detect import find
-from mcore_compat.errors import EnvironmentMismatch
+from mcore_compat.errors import ConfigError, EnvironmentMismatch
 from mcore_compat.runtime.actions import Action, Report
 from mcore_compat.runtime.device import DeviceKind, choose
 from mcore_compat.runtime.hooks import Hook
@@ -19,6 +19,7 @@ from mcore_compat.runtime.repairs import REPAIRS, Repair
 from mcore_compat.runtime.source import ENTRIES, PROGRAMS, Source, portions
 from mcore_compat.runtime.standins import CATALOGUE, StandIn
 
+_DEVICES = ("auto", "cpu", "cuda")
 _OPTIONAL = ("apex", "transformer_engine")
 
 
@@ -44,11 +45,14 @@ def prepare(device: Literal["auto", "cpu", "cuda"] = "auto") -> Report:
         What was done; the same report again when called again.
 
     Raises:
+        ConfigError: No such device.
         EnvironmentMismatch: Megatron is imported already, CUDA is asked for and absent, this process is
             prepared for another device, or a package is absent that cannot be stood in for.
         MegatronNotFound: No Megatron on ``sys.path``.
     """
     global _session
+    if device not in _DEVICES:
+        raise ConfigError(f"device must be one of {', '.join(_DEVICES)}, found {device!r}")
     wanted = "auto" if _forced is not None else device
     if _session is None or _session.report.device == "none":
         kind = _resolve(wanted)

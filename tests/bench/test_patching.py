@@ -51,7 +51,7 @@ def test_patched_import_costs_as_much_as_compiling_a_few_times_and_next_to_nothi
 ) -> None:
     root = overlay(RELEASE)
     tree = open_tree(root)
-    patches = [Remembered(patch) for patch in _rules() if patch.plan(tree).result.state == "applied"]
+    patches = [Remembered(patch.rules) for patch in _rules() if patch.plan(tree).result.state == "applied"]
     first, later = [], []
     for number in range(ROUNDS):
         monkeypatch.setenv("MCORE_COMPAT_CACHE", str(tmp_path / str(number)))

@@ -127,6 +127,7 @@ def test_unpatched_byte_code_is_not_taken(tree: Path) -> None:
     [
         ("import megatron.core.alpha; patching.load(['add-four.yaml'])", "EnvironmentMismatch", "was imported before"),
         ("patching.load(['no-such-patch'])", "ConfigError", "no patch 'no-such-patch'"),
+        ("patching.load(['fork.diff'])", "ConfigError", "fork.diff is a unified diff"),
         ("patching.load(['broken.yaml'])", "PatchError", "broken: not applicable"),
     ],
 )

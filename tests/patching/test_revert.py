@@ -106,6 +106,8 @@ def test_git_does_not_see_the_ledger(tree: Path) -> None:
 def test_rules_need_a_megatron(tmp_path: Path) -> None:
     with pytest.raises(MegatronNotFound):
         patching.check(tmp_path, files=[PATCH])
+    with pytest.raises(MegatronNotFound):
+        patching.require_fit(tmp_path, ["fp32-optimizer-state"])
     with pytest.raises(ConfigError, match="is no folder"):
         patching.check(tmp_path / "none", files=[PATCH])
 

@@ -8,7 +8,7 @@ import warnings
 from typing import Any
 
 from mcore_compat import runtime
-from mcore_compat.errors import McoreCompatError
+from mcore_compat.errors import FeatureUnavailable, McoreCompatError
 from mcore_compat.runtime import session
 from mcore_compat.runtime.device import device, is_host
 
@@ -195,6 +195,10 @@ def averages() -> dict[str, Any]:
     dist.all_reduce(scaled, op=dist._make_nccl_premul_sum(0.25), group=group)
     result = {"all": whole.tolist(), "part": part.tolist(), "kept": kept, "backend": dist.get_backend(group)}
     result["scaled"] = scaled.tolist()
+    try:
+        dist.all_reduce(torch.tensor([3]), op=dist.ReduceOp.AVG, group=group)
+    except FeatureUnavailable as error:
+        result["integers"] = str(error)
     dist.destroy_process_group()
     return result
 

@@ -41,3 +41,4 @@ def test_averaging_collectives() -> None:
         assert found["part"] == pytest.approx([1.5 + 2 * rank])
         assert found["kept"] == [1.0 + rank, 3.0 + rank]
         assert found["scaled"] == [0.75]
+        assert "averages no torch.int64" in found["integers"]

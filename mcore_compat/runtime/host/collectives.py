@@ -10,6 +10,7 @@ import torch
 import torch.distributed as dist
 from torch.distributed import device_mesh
 
+from mcore_compat.errors import FeatureUnavailable
 from mcore_compat.runtime.patches import Patch
 
 
@@ -60,6 +61,8 @@ def _as_sum(tensor: torch.Tensor, op: Any, group: Any) -> tuple[torch.Tensor, An
     if isinstance(op, Premultiplied):
         return tensor * op.factor, dist.ReduceOp.SUM
     if op == dist.ReduceOp.AVG:
+        if not tensor.is_floating_point():
+            raise FeatureUnavailable(f"the CPU host averages no {tensor.dtype}", hint="sum, and divide afterwards")
         return tensor / dist.get_world_size(group), dist.ReduceOp.SUM
     return tensor, op
 
