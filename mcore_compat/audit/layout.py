@@ -20,6 +20,12 @@ def comments_in(node: cst.CSTNode) -> list[cst.Comment]:
     return [comment for comment in found if isinstance(comment, cst.Comment)]
 
 
+def same_comments(before: cst.CSTNode, after: cst.CSTNode) -> bool:
+    """Whether both have the same ones, in whatever order."""
+    texts = [sorted(comment.value for comment in comments_in(node)) for node in (before, after)]
+    return texts[0] == texts[1]
+
+
 @dataclass(frozen=True)
 class Item(Generic[NodeT]):
     """One argument or imported name.

@@ -32,13 +32,23 @@ def read(path: Path) -> list[Seen]:
     source = path.read_bytes()
     if b"megatron" not in source.lower():
         return []
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # old escapes in strings are no concern of the audit
-        tree = ast.parse(source, filename=str(path))
+    tree = parsed(source, str(path))
     names = local_names(tree)
     reader = _Reader(names, _only_evaluated(tree, names))
     reader.visit(tree)
     return sorted(reader.seen, key=lambda seen: (seen.line, seen.column))
+
+
+def parsed(source: str | bytes, filename: str = "<unknown>") -> ast.Module:
+    """The syntax tree.
+
+    Raises:
+        SyntaxError: This interpreter reads no such Python.
+        ValueError: There are null bytes.
+    """
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # old escapes in strings are no concern of the audit
+        return ast.parse(source, filename)
 
 
 def canonical(dotted: str) -> str:
@@ -54,10 +64,10 @@ def local_names(tree: ast.Module) -> dict[str, str]:
     found: dict[str, str] = {}
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
-            found.update({a.asname: a.name for a in node.names if a.asname and _is_megatron(a.name)})
-            if any(not a.asname and _is_megatron(a.name) for a in node.names):
+            found.update({a.asname: a.name for a in node.names if a.asname and is_megatron(a.name)})
+            if any(not a.asname and is_megatron(a.name) for a in node.names):
                 found["megatron"] = "megatron"
-        elif isinstance(node, ast.ImportFrom) and _is_megatron(node.module) and not node.level:
+        elif isinstance(node, ast.ImportFrom) and is_megatron(node.module) and not node.level:
             found.update({a.asname or a.name: canonical(f"{node.module}.{a.name}") for a in node.names})
     for node in ast.walk(tree):
         if isinstance(node, ast.Assign) and isinstance(node.value, ast.Call):
@@ -67,7 +77,8 @@ def local_names(tree: ast.Module) -> dict[str, str]:
     return found
 
 
-def _is_megatron(module: str | None) -> bool:
+def is_megatron(module: str | None) -> bool:
+    """Whether that module is one of Megatron's."""
     return module is not None and module.partition(".")[0] == "megatron"
 
 
@@ -82,6 +93,24 @@ def dotted_name(node: ast.expr, names: dict[str, str]) -> str:
     if isinstance(node, ast.Call):
         return _RESULTS.get(dotted_name(node.func, names).rpartition(".")[2], "")
     return ""
+
+
+def seen_in(node: ast.Call, names: dict[str, str]) -> Seen:
+    """What a call does with Megatron."""
+    dotted = dotted_name(node.func, names)
+    receiver = ast.unparse(node.func.value) if isinstance(node.func, ast.Attribute) and not dotted else ""
+    name = dotted or (node.func.attr if isinstance(node.func, ast.Attribute) else "")
+    starred = any(isinstance(argument, ast.Starred) for argument in node.args)
+    keywords = frozenset(keyword.arg for keyword in node.keywords if keyword.arg)
+    positional = None if starred else len(node.args)
+    return Seen(node.lineno, node.col_offset + 1, "call", name, receiver, positional, keywords)
+
+
+def is_guard(node: ast.AST) -> bool:
+    """Whether the statement looks what Megatron is there: under it, the program knows what it does."""
+    if isinstance(node, ast.If):
+        return any(word in ast.unparse(node.test).lower() for word in _GUARDS)
+    return isinstance(node, ast.Try) and any(_expects_absence(handler) for handler in node.handlers)
 
 
 def _only_evaluated(tree: ast.Module, names: dict[str, str]) -> set[str]:
@@ -103,12 +132,12 @@ class _Reader(ast.NodeVisitor):
 
     def visit_Import(self, node: ast.Import) -> None:
         for alias in node.names:
-            if _is_megatron(alias.name):
+            if is_megatron(alias.name):
                 self._add(node, "name", alias.name)
 
     def visit_ImportFrom(self, node: ast.ImportFrom) -> None:
         for alias in node.names:
-            if _is_megatron(node.module) and not node.level and alias.name != "*":
+            if is_megatron(node.module) and not node.level and alias.name != "*":
                 self._add(alias, "name", canonical(f"{node.module}.{alias.name}"))
 
     def visit_Attribute(self, node: ast.Attribute) -> None:
@@ -120,13 +149,7 @@ class _Reader(ast.NodeVisitor):
         self.generic_visit(node)
 
     def visit_Call(self, node: ast.Call) -> None:
-        dotted = dotted_name(node.func, self.names)
-        receiver = ast.unparse(node.func.value) if isinstance(node.func, ast.Attribute) and not dotted else ""
-        name = dotted or (node.func.attr if isinstance(node.func, ast.Attribute) else "")
-        starred = any(isinstance(argument, ast.Starred) for argument in node.args)
-        keywords = frozenset(keyword.arg for keyword in node.keywords if keyword.arg)
-        positional = None if starred else len(node.args)
-        self.seen.append(Seen(node.lineno, node.col_offset + 1, "call", name, receiver, positional, keywords))
+        self.seen.append(seen_in(node, self.names))
         self.generic_visit(node)
 
     def visit_Assign(self, node: ast.Assign) -> None:
@@ -152,15 +175,14 @@ class _Reader(ast.NodeVisitor):
         return engine or any(over.startswith((f"{model}.", f"{model}[")) for model in self.evaluated)
 
     def visit_Try(self, node: ast.Try) -> None:
-        if not any(_expects_absence(handler) for handler in node.handlers):
+        if not is_guard(node):
             self.generic_visit(node)
             return
         for statement in (*node.orelse, *node.finalbody):
             self.visit(statement)
 
     def visit_If(self, node: ast.If) -> None:
-        test = ast.unparse(node.test).lower()
-        if not any(word in test for word in _GUARDS):
+        if not is_guard(node):
             self.generic_visit(node)
 
     def _add(self, node: ast.stmt | ast.expr | ast.alias, kind: str, name: str, receiver: str = "") -> None:

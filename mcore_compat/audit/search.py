@@ -70,7 +70,7 @@ def audit(path: Path, targets: Sequence[str] = (), lookup: Lookup | None = None)
     Raises:
         ConfigError: There is no such path or no Python file, or the table has no such release.
     """
-    asked = tuple(map(newest_of, targets)) or (releases()[-1].version,)
+    asked = asked_about(targets)
     findings: list[Finding] = []
     unread: list[tuple[str, str]] = []
     files = python_files(path)
@@ -80,6 +80,15 @@ def audit(path: Path, targets: Sequence[str] = (), lookup: Lookup | None = None)
         except (SyntaxError, ValueError, OSError) as error:
             unread.append((str(file), str(error)))
     return Audit(asked, len(files), tuple(findings), tuple(unread))
+
+
+def asked_about(targets: Sequence[str]) -> tuple[str, ...]:
+    """The releases that are meant; nobody named any: the newest one.
+
+    Raises:
+        ConfigError: The table has no such release.
+    """
+    return tuple(map(newest_of, targets)) or (releases()[-1].version,)
 
 
 def python_files(path: Path) -> list[Path]:

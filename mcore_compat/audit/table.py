@@ -7,6 +7,7 @@ outside the range. Ranges are those of the releases' sources; those of :mod:`mco
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -43,6 +44,10 @@ class Row:
         if self.broken and Version(self.broken[0]) <= asked <= Version(self.broken[1]):
             return False
         return asked >= Version(self.since) and (not self.until or asked <= Version(self.until))
+
+    def breaks_on(self, targets: Iterable[str]) -> bool:
+        """Whether any of these releases does not take it."""
+        return not all(map(self.works_on, targets))
 
     def boundary(self, version: str) -> str:
         """Where it stopped, or started, to work, as seen from a release on which it does not."""

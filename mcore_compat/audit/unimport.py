@@ -8,11 +8,11 @@ from typing import Any
 import libcst as cst
 from libcst import matchers
 
-from mcore_compat.audit.layout import comments_in, of_import
+from mcore_compat.audit.layout import comments_in, of_import, same_comments
 
 
 class Unimport(cst.CSTTransformer):
-    """Removes names from ``from ... import``; a block of nothing else keeps them.
+    """Removes names from ``from ... import``; a block of nothing else keeps them, and so does a ``try``.
 
     Args:
         names: As the file calls them.
@@ -21,6 +21,10 @@ class Unimport(cst.CSTTransformer):
     def __init__(self, names: set[str]) -> None:
         super().__init__()
         self._names = names
+
+    def visit_Try(self, node: cst.Try) -> bool:
+        """Whether the import fails may be all that it asks."""
+        return False
 
     def leave_Module(self, original_node: cst.Module, updated_node: cst.Module) -> cst.Module:
         """At the top of the file."""
@@ -42,7 +46,8 @@ class Unimport(cst.CSTTransformer):
             return updated_node.with_changes(names=[*left[:-1], last])
         bracket = of_import(updated_node.names, updated_node.lpar, updated_node.rpar)
         before, names = bracket.only(lambda item: item.node in left).written()
-        return updated_node.with_changes(names=names, lpar=cst.LeftParen(before), rpar=cst.RightParen())
+        fewer = updated_node.with_changes(names=names, lpar=cst.LeftParen(before), rpar=cst.RightParen())
+        return fewer if same_comments(fewer, updated_node) else updated_node
 
     def _left(self, node: cst.ImportFrom) -> list[cst.ImportAlias]:
         aliases = () if isinstance(node.names, cst.ImportStar) else node.names

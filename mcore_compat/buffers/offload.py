@@ -9,17 +9,18 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from itertools import chain
 from typing import Any, Literal
-from weakref import WeakKeyDictionary
 
 import torch
 
 from mcore_compat.errors import ConfigError
+from mcore_compat.seams._arguments import require_chunks
+from mcore_compat.seams._memory import away as parts_away
 from mcore_compat.seams.param_sync import finish_pending
 
 Part = Literal["params", "grads", "optimizer"]
 PARTS: tuple[Part, ...] = ("params", "grads", "optimizer")
-# By first chunk: part to storages without memory, with the copy that each is restored from.
-_away: WeakKeyDictionary[Any, dict[Part, list[tuple[torch.UntypedStorage, torch.UntypedStorage]]]] = WeakKeyDictionary()
+# Storages without memory, with the copy that each is restored from.
+_Away = dict[Part, list[tuple[torch.UntypedStorage, torch.UntypedStorage]]]
 
 
 def offload(chunks: Sequence[Any], optimizer: Any = None, parts: Collection[Part] = PARTS) -> int:
@@ -38,12 +39,18 @@ def offload(chunks: Sequence[Any], optimizer: Any = None, parts: Collection[Part
         Bytes that were freed.
 
     Raises:
-        ConfigError: An unknown part, or ``optimizer`` without one.
+        ConfigError: Arguments of another kind, an unknown part, or ``optimizer`` without one.
     """
-    _check(parts)
+    _check(chunks, parts)
     if "optimizer" in parts and optimizer is None:
         raise ConfigError("there is no optimizer to offload", hint="pass it, or parts={'params', 'grads'}")
-    away = _away.setdefault(chunks[0], {})
+    inner = getattr(optimizer, "inner", optimizer)
+    if optimizer is not None and not hasattr(inner, "optimizer") and not hasattr(inner, "chained_optimizers"):
+        raise ConfigError(
+            f"{type(optimizer).__name__} is not what is expected in its place: the optimizer of build_optimizer",
+            hint="offload(chunks, optimizer, parts)",
+        )
+    away: _Away = parts_away(chunks)
     if "params" not in away:
         finish_pending(chunks)
     freed = 0
@@ -69,15 +76,16 @@ def reload(chunks: Sequence[Any], optimizer: Any = None, parts: Collection[Part]
     Raises:
         ConfigError: An unknown part.
     """
-    _check(parts)
-    away = _away.get(chunks[0], {})
+    _check(chunks, parts)
+    away: _Away = parts_away(chunks)
     for part in parts:
         for storage, copy in away.pop(part, []):
             storage.resize_(copy.nbytes())
             storage.copy_(copy)
 
 
-def _check(parts: Collection[Part]) -> None:
+def _check(chunks: Sequence[Any], parts: Collection[Part]) -> None:
+    require_chunks(chunks)
     unknown = sorted(set(parts) - set(PARTS))
     if unknown or isinstance(parts, str):
         raise ConfigError(f"unknown parts {unknown or parts}; expected a collection of some of {', '.join(PARTS)}")

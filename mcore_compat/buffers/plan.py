@@ -8,7 +8,7 @@ kind, and cuts each buffer into buckets. Everything in which releases differ is 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -191,7 +191,7 @@ def plan_buffers(
         FeatureUnavailable: The named release has no such option.
     """
     settings = settings or DataParallelSettings()
-    _check(settings, dp * cp, release)
+    _check(parameters, {"dp": dp, "cp": cp, "expert_dp": expert_dp}, settings, release)
     rule = padding_rule(release)
     kinds: dict[tuple[str | None, str, bool], list[Parameter]] = {}
     unbuffered = []
@@ -210,8 +210,22 @@ def plan_buffers(
     return ChunkLayout(tuple(sorted(buffers, key=lambda buffer: buffer.expert)), tuple(unbuffered))
 
 
-def _check(settings: DataParallelSettings, ranks: int, release: str | None) -> None:
+def _check(
+    parameters: Sequence[Parameter],
+    sizes: Mapping[str, int | None],
+    settings: DataParallelSettings,
+    release: str | None,
+) -> None:
+    if not all(isinstance(parameter, Parameter) for parameter in parameters):
+        raise ConfigError(
+            f"expected a list of {__name__}.Parameter, found {type(parameters[0]).__name__} in it",
+            hint="[Parameter(name, tuple(p.shape), 'float32') for name, p in chunk.named_parameters()]",
+        )
     instances = settings.num_distributed_optimizer_instances
+    for name, size in {**sizes, "num_distributed_optimizer_instances": instances}.items():
+        if size is not None and size < 1:
+            raise ConfigError(f"{name} must be at least 1, found {size}")
+    ranks = (sizes["dp"] or 1) * (sizes["cp"] or 1)
     if ranks % instances:
         raise ConfigError(f"{instances} instances of the optimizer do not divide {ranks} data-parallel ranks")
     defaults = DataParallelSettings()

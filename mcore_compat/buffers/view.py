@@ -10,6 +10,7 @@ from weakref import WeakKeyDictionary
 
 import torch
 
+from mcore_compat.seams._arguments import require_chunks
 from mcore_compat.seams.flat_buffers import seam as flat_buffers
 from mcore_compat.seams.flat_buffers._aliasing import require_in_place
 from mcore_compat.seams.model import unwrap
@@ -61,8 +62,10 @@ def memory_buffers(chunks: Sequence[Any]) -> list[MemoryBuffer]:
         chunks: From :func:`mcore_compat.wrap_data_parallel`.
 
     Raises:
+        ConfigError: These are no wrapped chunks.
         StaleParameter: Somebody has bound a parameter to other storage since the buffer was made.
     """
+    require_chunks(chunks, wrapped=True)
     return [buffer for index, chunk in enumerate(chunks) for buffer in _of_chunk(index, chunk)]
 
 

@@ -15,7 +15,7 @@ from mcore_compat.checkpoint.files import Manifest, damage, latest, read_manifes
 from mcore_compat.checkpoint.fill import Filler, TensorFiles
 from mcore_compat.checkpoint.ranks import gathered, together
 from mcore_compat.checkpoint.train_state import Restored, TrainState
-from mcore_compat.checkpoint.write import layout_of
+from mcore_compat.checkpoint.write import check_models, layout_of
 from mcore_compat.contracts import Groups
 from mcore_compat.errors import CheckpointError, ConfigError
 from mcore_compat.seams.optimizer_state import OptimizerState
@@ -43,9 +43,10 @@ def load_checkpoint(
     Raises:
         CheckpointError: There is none, it is damaged (the file is named), it lacks a model or an optimizer's or
             scheduler's state (both are named), or it belongs to another model.
-        ConfigError: ``fresh_optimizer`` names no model.
+        ConfigError: ``fresh_optimizer`` names no model, or a model is offloaded or comes with the optimizer of another.
         PeerLost: Another rank failed.
     """
+    check_models(models)
     unknown = sorted(set(fresh_optimizer) - models.keys())
     if unknown:
         raise ConfigError(f"fresh_optimizer names {unknown[0]!r}, which is not among {', '.join(models)}")

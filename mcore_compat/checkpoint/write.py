@@ -18,6 +18,8 @@ from mcore_compat.checkpoint.train_state import TrainState
 from mcore_compat.contracts import Groups
 from mcore_compat.detect import find
 from mcore_compat.errors import CheckpointError, ConfigError
+from mcore_compat.seams._arguments import require_chunks, require_optimizer
+from mcore_compat.seams._memory import require_here
 from mcore_compat.seams.optimizer_state import OptimizerState
 from mcore_compat.seams.parallel import groups
 from mcore_compat.seams.rng import rng_state
@@ -51,10 +53,12 @@ def save_checkpoint(
 
     Raises:
         CheckpointError: It cannot be written, or holds something that the format does not know.
-        ConfigError: ``keep`` is less than 1, or a role is no plain name.
+        ConfigError: ``keep`` is less than 1, ``step`` no whole number, a role no plain name, or a model is offloaded or
+            comes with the optimizer of another one.
         PeerLost: Another rank failed.
     """
-    _check_arguments(models, keep)
+    check_models(models)
+    _check_arguments(models, step, keep)
     here, draft = groups(), Draft(Path(folder), step)
     with together("saving a checkpoint", draft.folder):
         if dist.get_rank() == 0:
@@ -81,11 +85,31 @@ def layout_of(here: Groups) -> dict[str, Any]:
     return {**asdict(here.layout), "dp": here.dp.size}
 
 
-def _check_arguments(models: Mapping[str, TrainState], keep: int | None) -> None:
+def check_models(models: Mapping[str, TrainState]) -> None:
+    """Make sure that each is a model with its own optimizer, in memory.
+
+    Raises:
+        ConfigError: It is not.
+    """
+    if not isinstance(models, Mapping) or not models or not all(isinstance(m, TrainState) for m in models.values()):
+        raise ConfigError(
+            "expected models by role", hint='{"actor": mcore_compat.TrainState(chunks, optimizer)}, after the folder'
+        )
+    for role, model in models.items():
+        require_chunks(model.chunks)
+        require_here(model.chunks, f"the checkpoint of {role}", "params")
+        if model.optimizer is not None:
+            require_optimizer(model.optimizer, model.chunks)
+            require_here(model.chunks, f"the checkpoint of {role}", "optimizer")
+
+
+def _check_arguments(models: Mapping[str, TrainState], step: int, keep: int | None) -> None:
+    if not isinstance(step, int) or step < 0:
+        raise ConfigError(f"step is {step!r}; expected a whole number of steps", hint="step=0 before the first one")
     if keep is not None and keep < 1:
         raise ConfigError(f"keep is {keep}; expected 1 or more", hint="None keeps all checkpoints")
     for role in models:
-        if not role.isidentifier() or role == "rng":
+        if not str(role).isidentifier() or role == "rng":
             raise ConfigError(f"{role!r} cannot be the role of a model", hint="use a name such as 'actor'")
 
 

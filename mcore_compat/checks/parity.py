@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from mcore_compat.contracts import Batch
-from mcore_compat.errors import ReferenceMismatch
+from mcore_compat.errors import ConfigError, ReferenceMismatch
 
 if TYPE_CHECKING:
     import torch
@@ -26,8 +26,8 @@ class Parity:
         passed: No log-probability differs by more than the tolerance.
         mean_difference: Mean of actor − reference, in nats.
         largest_difference: Largest |actor − reference|, in nats.
-        cause: Empty, or one of ``parameter precision``, ``weights differ``, ``train mode``, ``logit precision``,
-            ``padding``, ``unknown``.
+        cause: Empty, or one of ``not finite``, ``parameter precision``, ``weights differ``, ``train mode``,
+            ``logit precision``, ``padding``, ``unknown``.
         detail: What differs, in words.
     """
 
@@ -64,9 +64,13 @@ def reference_parity(actor: Side, reference: Side, batch: Batch, *, tolerance: f
 
     Returns:
         The verdict; ``.require()`` turns a failed one into an error.
+
+    Raises:
+        ConfigError: A side or the batch is of another kind, or there is nothing to compare.
     """
     import torch
 
+    _check_batch(batch)
     with torch.no_grad():
         actor_logprob, actor_logits = _evaluate(actor, batch)
         reference_logprob, reference_logits = _evaluate(reference, batch)
@@ -77,7 +81,8 @@ def reference_parity(actor: Side, reference: Side, batch: Batch, *, tolerance: f
     if largest <= tolerance:
         return Parity(True, mean, largest)
     cause, detail = (
-        _parameter_precision(actor, reference)
+        _not_finite(difference)
+        or _parameter_precision(actor, reference)
         or _train_mode(actor, reference)
         or _weights(actor, reference)
         or _logit_precision(actor_logits, reference_logits)
@@ -91,11 +96,47 @@ def _evaluate(side: Side, batch: Batch) -> tuple[torch.Tensor, torch.Tensor | No
     import torch
 
     if not isinstance(side, torch.nn.Module):
-        return side(batch), None
+        if not callable(side):
+            raise ConfigError(
+                f"a side is a module or a function of the batch, found {type(side).__name__}", hint="see Side"
+            )
+        return _checked(side(batch), tuple(batch["tokens"][:, 1:].shape)), None
     output = side(batch["tokens"], **{name: batch[name] for name in INPUTS if name in batch})
-    logits = getattr(output, "logits", output)
+    logits = _checked(getattr(output, "logits", output), (*batch["tokens"].shape, -1))
     logprob = torch.log_softmax(logits[:, :-1].float(), dim=-1)
     return logprob.gather(-1, batch["tokens"][:, 1:, None]).squeeze(-1), logits
+
+
+def _check_batch(batch: Batch) -> None:
+    if not isinstance(batch, Mapping) or "tokens" not in batch or batch["tokens"].dim() != 2:
+        raise ConfigError("the batch has to map 'tokens' to a tensor [R, T]", hint="{'tokens': input_ids}")
+    mask = batch.get("attention_mask", batch["tokens"].new_ones(batch["tokens"].shape))
+    if mask.shape != batch["tokens"].shape or not mask[:, 1:].any():
+        raise ConfigError(
+            f"attention_mask [R, T] leaves nothing to compare: tokens {tuple(batch['tokens'].shape)}, "
+            f"mask {tuple(mask.shape)}",
+            hint="1 where a token counts, 0 at padding; at least two tokens",
+        )
+
+
+def _checked(found: Any, shape: tuple[int, ...]) -> torch.Tensor:
+    """A tensor of that shape, -1: any size; others would be broadcast, or compared as something that they are not."""
+    import torch
+
+    fits = isinstance(found, torch.Tensor) and found.dim() == len(shape)
+    if not fits or any(size not in (-1, there) for size, there in zip(shape, found.shape, strict=True)):
+        what = f"shape {tuple(found.shape)}" if isinstance(found, torch.Tensor) else type(found).__name__
+        raise ConfigError(
+            f"a side gave {what}, expected {shape}",
+            hint="a module gives logits [R, T, V] or an object with .logits, a function log-probabilities [R, T - 1]",
+        )
+    tensor: torch.Tensor = found
+    return tensor
+
+
+def _not_finite(difference: torch.Tensor) -> tuple[str, str] | None:
+    number = int((~difference.isfinite()).sum())
+    return ("not finite", f"{number} log-probabilities are not, on one side or both.") if number else None
 
 
 def _parameters(side: Side) -> dict[str, torch.Tensor]:

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
-from mcore_compat.errors import FrozenUpdate
+from mcore_compat.errors import ConfigError, FrozenUpdate
+from mcore_compat.seams._arguments import require_chunks
 from mcore_compat.seams.flat_buffers._aliasing import AliasCheck
 from mcore_compat.seams.model import unwrap
 from mcore_compat.seams.optimizer import Optimizer
@@ -53,14 +54,25 @@ class UpdateGuard:
     Args:
         chunks: Wrapped chunks.
         optimizer: From :func:`mcore_compat.build_optimizer`, or upstream's own.
+
+    Raises:
+        ConfigError: Arguments of another kind, or the optimizer of another model.
     """
 
     def __init__(self, chunks: Sequence[Any], optimizer: Any) -> None:
+        require_chunks(chunks)
         self._optimizer = optimizer
         self._ours = isinstance(optimizer, Optimizer)
         self._inner = optimizer.inner if self._ours else optimizer
         self._parameters = {p: name for chunk in chunks for name, p in unwrap(chunk).named_parameters()}
+        if not hasattr(self._inner, "step"):
+            raise ConfigError(f"{type(optimizer).__name__} is no optimizer", hint="UpdateGuard(chunks, optimizer)")
         self._groups = list(_by_group(self._inner))
+        owned = [piece.parameter in self._parameters for _, pieces in self._groups for piece in pieces]
+        if owned and not any(owned):
+            raise ConfigError(
+                "the optimizer updates no parameter of these chunks", hint="pass the chunks that it was built from"
+            )
         # Our own optimizer checks these itself.
         self._checks: tuple[Callable[[], None], ...] = (
             () if self._ours else (AliasCheck(chunks), MainParameterCheck(self._inner, chunks))

@@ -30,7 +30,7 @@ def audit(path: Path, targets: tuple[str, ...], sources: bool, fix: bool, as_jso
 
     PATH is read, not imported; needs neither torch nor Megatron. Exits with 1 when something was found.
     """
-    diff = _fix(path) if fix else ""
+    diff = _fix(path, targets) if fix else ""
     found = examine(path, targets, _lookup() if sources else None)
     if as_json:
         print_json(_as_json(found) | ({"diff": diff} if fix else {}))
@@ -46,12 +46,12 @@ def _lookup() -> Lookup:
     return lookup
 
 
-def _fix(path: Path) -> str:
+def _fix(path: Path, targets: tuple[str, ...]) -> str:
     try:
         from mcore_compat.audit.fix import fix_files
     except ModuleNotFoundError as error:
         raise EnvironmentMismatch("--fix needs libcst", hint="pip install 'mcore-compat[audit]'") from error
-    return fix_files(path)
+    return fix_files(path, targets)
 
 
 def _as_json(found: Audit) -> dict[str, Any]:

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING
 import torch
 import torch.distributed as dist
 
+from mcore_compat.runtime.device import device
+
 if TYPE_CHECKING:
     from torch.distributed import ProcessGroup
 
@@ -36,8 +38,7 @@ def clip_grad_norm_fp32(
     """
     owners = _listed(parameters)
     norms = [torch.linalg.vector_norm(grad, norm_type) for grad in _listed(grads_for_norm)]
-    device = owners[0].device if owners else None
-    own = torch.linalg.vector_norm(torch.stack(norms), norm_type) if norms else torch.zeros((), device=device)
+    own = torch.linalg.vector_norm(torch.stack(norms), norm_type) if norms else torch.zeros((), device=device())
     scaled = [owner.grad.detach() for owner in owners if owner.grad is not None]
     norm = _global(own, float(norm_type), model_parallel_group)
     if scaled and norm > max_norm:

@@ -14,6 +14,8 @@ from typing import Any
 
 import torch
 
+from mcore_compat.seams.data_parallel import replaced
+
 _Homes = list[tuple[torch.nn.Parameter, torch.Tensor]]
 # In the order of their making.
 _homes: weakref.WeakKeyDictionary[torch.nn.Module, _Homes] = weakref.WeakKeyDictionary()
@@ -32,6 +34,7 @@ def become(wrapper: torch.nn.Module, built: torch.nn.Module) -> None:
     """Make an empty wrapper the same as one that was built: both share all state from now on."""
     wrapper.__dict__ = vars(built)
     _homes[wrapper] = _homes.pop(built, [])
+    replaced(built, wrapper)
 
 
 def wrappers_of(parameters: Iterable[Any]) -> list[torch.nn.Module]:

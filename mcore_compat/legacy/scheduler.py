@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
@@ -16,6 +17,7 @@ _FALLS: dict[str, Callable[[float], float]] = {
     "linear": lambda done: 1.0 - done,
     "cosine": lambda done: 0.5 * (math.cos(math.pi * done) + 1.0),
     "exponential": lambda done: 2.0 * 0.5**done - 1.0,
+    "minus_sqrt": lambda done: 1.0 - math.sqrt(done),
 }
 _STYLES = ("constant", "linear", "cosine", "inverse-square-root", "WSD")
 # What a checkpoint keeps besides the number of steps.
@@ -46,7 +48,7 @@ class OptimizerParamScheduler:
         use_checkpoint_opt_param_scheduler: Take the settings of a checkpoint.
         override_opt_param_scheduler: Keep those given here; neither: they must be the same.
         wsd_decay_steps: Steps of decay of ``WSD``, the last ones.
-        lr_wsd_decay_style: ``linear``, ``cosine`` or ``exponential``.
+        lr_wsd_decay_style: ``linear``, ``cosine``, ``exponential`` or ``minus_sqrt``.
 
     Raises:
         ConfigError: A style is unknown, or settings contradict each other.
@@ -72,7 +74,8 @@ class OptimizerParamScheduler:
     def __post_init__(self) -> None:
         for rule, holds in self._rules().items():
             if not holds:
-                raise ConfigError(f"OptimizerParamScheduler: expected {rule}, found {self.state_dict()}")
+                found = {name: value for name, value in vars(self).items() if name in re.findall(r"\w+", rule)}
+                raise ConfigError(f"OptimizerParamScheduler: expected {rule}; found {found}")
         self.step(0)
 
     def _rules(self) -> dict[str, bool]:
@@ -83,10 +86,11 @@ class OptimizerParamScheduler:
             "0 <= min_lr, init_lr <= max_lr": 0.0 <= self.min_lr <= self.max_lr and self.init_lr <= self.max_lr,
             "lr_warmup_steps < lr_decay_steps": self.lr_warmup_steps < self.lr_decay_steps > 0,
             f"lr_decay_style to be one of {', '.join(_STYLES)}": self.lr_decay_style in _STYLES,
-            "wsd_decay_steps and lr_wsd_decay_style with WSD": wsd or self.lr_decay_style != "WSD",
+            f"with lr_decay_style WSD, wsd_decay_steps, and lr_wsd_decay_style to be one of {', '.join(_FALLS)}": wsd
+            or self.lr_decay_style != "WSD",
             "0 <= start_wd <= end_wd": 0.0 <= self.start_wd <= self.end_wd,
-            "wd_incr_style linear or cosine, or a constant weight decay": grows or self.start_wd == self.end_wd,
-            "not both to use the checkpoint's settings and to override them": not both,
+            "wd_incr_style to be linear or cosine, or start_wd == end_wd": grows or self.start_wd == self.end_wd,
+            "not both use_checkpoint_opt_param_scheduler and override_opt_param_scheduler": not both,
         }
 
     def get_wd(self) -> float:

@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
@@ -28,7 +29,7 @@ class Processes:
     """The processes that are running, so that all of them can be stopped."""
 
     running: set[subprocess.Popen[bytes]] = field(default_factory=set)
-    stopped: bool = False
+    stopped: threading.Event = field(default_factory=threading.Event)
 
     def test(self, tests: Sequence[str], release: str, *, root: Path, limit: float) -> Cell:
         """Run tests of the checkout ``root`` on one release, for at most ``limit`` seconds."""
@@ -46,7 +47,7 @@ class Processes:
 
     def stop(self) -> None:
         """Interrupt all of them, and start no others."""
-        self.stopped = True
+        self.stopped.set()
         running = list(self.running)
         for process in running:
             process.send_signal(signal.SIGINT)
@@ -55,7 +56,7 @@ class Processes:
 
     def _run(self, command: list[str], cwd: Path, output: Path, limit: float) -> str:
         """What went wrong with the process itself, or nothing."""
-        if self.stopped:
+        if self.stopped.is_set():
             return "interrupted"
         with output.open("wb") as file:
             # In a session of its own: Ctrl-C reaches it once, from us.
@@ -63,7 +64,7 @@ class Processes:
                 command, cwd=cwd, stdin=subprocess.DEVNULL, stdout=file, stderr=file, start_new_session=True
             )
         self.running.add(process)
-        if self.stopped:  # since it was asked above
+        if self.stopped.is_set():  # since it was asked above
             process.send_signal(signal.SIGINT)
         try:
             return _wait(process, limit)

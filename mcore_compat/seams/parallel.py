@@ -106,6 +106,8 @@ def _start_distributed(timeout_minutes: int) -> None:
 
 
 def _check_layout(layout: ParallelLayout, world: int) -> None:
+    if not all(isinstance(size, int) for size in astuple(layout) if size is not None):
+        raise ConfigError(f"parallel sizes must be integers, found {layout}")
     if min(size for size in astuple(layout) if size is not None) < 1:
         raise ConfigError(f"parallel sizes must be at least 1, found {layout}")
     block = layout.tp * layout.pp * layout.cp
@@ -140,7 +142,7 @@ def _initialize(layout: ParallelLayout, timeout_minutes: int, keywords: dict[str
             expert_model_parallel_size=layout.ep,
             **extra,
         )
-    except (AssertionError, RuntimeError) as error:
+    except (AssertionError, RuntimeError, TypeError) as error:
         if layout.vpp and layout.pp == 2 and "interleaved" in str(error):
             raise unavailable("the interleaved schedule on 2 pipeline stages", "0.8.0") from error
         if layout.ep > 1 and layout.cp > 1:

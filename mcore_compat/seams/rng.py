@@ -19,8 +19,15 @@ def seed(value: int) -> None:
 
     Args:
         value: Any non-negative integer.
+
+    Raises:
+        ConfigError: There are no process groups yet.
     """
     import torch
+
+    from mcore_compat.seams.parallel import groups
+
+    groups()
     from megatron.core.tensor_parallel import model_parallel_cuda_manual_seed
 
     model_parallel_cuda_manual_seed(value)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -14,6 +15,8 @@ import torch.distributed as dist
 from mcore_compat.contracts import Batch, Groups, LossFunction, LossTerm, OutputFunction
 from mcore_compat.errors import ConfigError, NumericalError
 from mcore_compat.runtime.device import device
+from mcore_compat.seams._arguments import require_chunks, require_microbatches, require_optimizer, require_term
+from mcore_compat.seams._memory import fill, require_here
 from mcore_compat.seams.config import get_model_config
 from mcore_compat.seams.gradients import seam as gradient_storage
 from mcore_compat.seams.loss_scale import seam as loss_factor
@@ -21,7 +24,7 @@ from mcore_compat.seams.parallel import groups
 from mcore_compat.seams.param_sync import seam as param_sync
 from mcore_compat.seams.sequence_length import seam as sequence_length
 
-_LOSS = "loss"
+_LOSS = ""  # among the names of metrics, one of which may be "loss"
 # (model chunk, microbatch) -> output of the chunk
 Forward = Callable[[Any, Batch], torch.Tensor]
 
@@ -75,33 +78,30 @@ def forward_backward(
         forward: How to call a chunk.
 
     Raises:
-        ConfigError: No microbatches, or a config that wants upstream's own per-token normalisation.
-        NumericalError: The loss terms count nothing at all.
+        ConfigError: Arguments of another kind, gradients of an earlier call, data-parallel ranks with other
+            microbatches, or a config that wants upstream's own per-token normalisation.
+        NumericalError: The loss terms count nothing at all, or the loss is not finite (fp16 skips such steps itself).
     """
     here = groups()
+    _check_arguments(chunks, microbatches, optimizer)
     terms: list[LossTerm] = []
     # Dividing by the token positions of a microbatch keeps fp16 gradients at their usual size.
-    slots = float(microbatches[0]["tokens"].numel()) if microbatches else 1.0
+    slots = float(microbatches[0]["tokens"].numel())
 
     def reduce(term: LossTerm) -> tuple[torch.Tensor, torch.Tensor]:
+        require_term(term, terms)
         terms.append(_detached(term))
         return term.sum / slots, term.count
 
     def finalize(model: Sequence[Any], *args: Any, **kwargs: Any) -> None:
         _upstream_finalize()(model, *args, **kwargs)
-        total = _total_count(terms, here)
+        total = _total_count(terms, slots * len(microbatches), here)
         received = loss_factor.bind()(here.cp.size) / (slots * len(microbatches) * here.dp_cp.size)
         _scale_gradients(model, 1.0 / (received * total))
 
     with _training_hooks(chunks, optimizer, finalize):
-        _run(
-            chunks,
-            microbatches,
-            lambda output, microbatch: reduce(loss(output, microbatch)),
-            forward,
-            training=True,
-        )
-    return _report(terms, here)
+        _run(chunks, microbatches, lambda output, batch: reduce(loss(output, batch)), forward, training=True)
+    return _finite(_report(terms, here), optimizer)
 
 
 def forward_only(
@@ -122,6 +122,8 @@ def forward_only(
     Returns:
         What ``output`` returned, per microbatch; empty on other stages than the last.
     """
+    require_microbatches(microbatches)
+    require_here(chunks, "forward_only", "params")
     kept: list[dict[str, torch.Tensor]] = []
 
     def keep(result: torch.Tensor, microbatch: Batch) -> tuple[torch.Tensor, torch.Tensor]:
@@ -131,6 +133,15 @@ def forward_only(
     with torch.no_grad():
         _run(chunks, microbatches, keep, forward, training=False)
     return kept
+
+
+def _check_arguments(chunks: Sequence[Any], microbatches: Sequence[Batch], optimizer: Any) -> None:
+    require_chunks(chunks, wrapped=True)
+    if optimizer is not None:
+        require_optimizer(optimizer, chunks)
+    require_here(chunks, "forward_backward", "params", "grads")
+    require_microbatches(microbatches)
+    fill(chunks)
 
 
 def _run(
@@ -143,8 +154,6 @@ def _run(
 ) -> None:
     from megatron.core.pipeline_parallel import get_forward_backward_func
 
-    if not microbatches:
-        raise ConfigError("no microbatches", hint="pass at least one microbatch on every rank")
     rows, length = microbatches[0]["tokens"].shape
 
     def forward_step(data: Iterator[Batch], model: Any, *unused: Any) -> tuple[torch.Tensor, Any]:
@@ -217,16 +226,22 @@ def _detached(term: LossTerm) -> LossTerm:
     return LossTerm(term.sum.detach().clone(), term.count.detach(), metrics)
 
 
-def _total_count(terms: Sequence[LossTerm], here: Groups) -> float:
-    count = torch.zeros((), dtype=torch.float64, device=device())
+def _total_count(terms: Sequence[LossTerm], positions: float, here: Groups) -> float:
+    """Σ count; ``positions``: what this rank's gradients were divided by, which has to be the same on all ranks."""
+    sums = torch.tensor([0.0, positions, positions**2], dtype=torch.float64, device=device())
     for term in terms:
-        count += term.count
+        sums[0] += term.count
     if here.is_last_stage and here.dp_cp.size > 1:
-        dist.all_reduce(count, group=here.dp_cp.handle)
+        dist.all_reduce(sums, group=here.dp_cp.handle)
     if here.pp.size > 1:
-        dist.broadcast(count, src=here.pp.ranks[-1], group=here.pp.handle)
-    total = count.item()
-    if total <= 0:
+        dist.broadcast(sums, src=here.pp.ranks[-1], group=here.pp.handle)
+    total, first, second = map(float, sums.tolist())
+    if not math.isclose(first**2, second * here.dp_cp.size, rel_tol=1e-13):
+        raise ConfigError(
+            "data-parallel ranks gave other numbers or shapes of microbatches than this one",
+            hint="pad them to one shape; where a rank has fewer, add some whose loss mask is empty",
+        )
+    if not total > 0:
         raise NumericalError("the loss of this step counts no tokens on any rank", hint="check the loss masks")
     return total
 
@@ -239,6 +254,14 @@ def _report(terms: Sequence[LossTerm], here: Groups) -> ForwardBackward:
         sums = box[0]
     means = {name: total / count if count else 0.0 for name, (total, count) in sums.items()}
     return ForwardBackward(loss=means.pop(_LOSS), count=sums[_LOSS][1], metrics=means)
+
+
+def _finite(found: ForwardBackward, optimizer: Any) -> ForwardBackward:
+    if not math.isfinite(found.loss) and not (optimizer is not None and optimizer.scales_loss):
+        raise NumericalError(
+            f"the loss of this step is {found.loss}", hint="look at what the loss is computed from before the step"
+        )
+    return found
 
 
 def _sums(terms: Sequence[LossTerm], here: Groups) -> dict[str, tuple[float, float]]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, get_args
 from weakref import WeakKeyDictionary
 
 import torch.distributed as dist
@@ -63,17 +63,30 @@ def iter_weights(
 
     Raises:
         WeightsError: The chunks are not a model of this architecture, or no stage holds some part of it.
-        ConfigError: No architecture is known.
+        ConfigError: No architecture is known, arguments of another kind, or parameters that are offloaded.
     """
     from mcore_compat.seams.parallel import groups as current_groups
     from mcore_compat.seams.param_sync import finish_pending
 
+    _check(chunks, names, bucket_bytes)
     finish_pending(chunks)
     here = groups or current_groups()
     wanted = ranks is None or dist.get_rank() in ranks
     if names == "megatron":
         return _by_megatron_names(chunks, here, bucket_bytes, wanted)
     return _by_hf_names(chunks, architecture or _known(chunks), here, bucket_bytes, wanted)
+
+
+def _check(chunks: Sequence[Any], names: Names, bucket_bytes: int) -> None:
+    from mcore_compat.seams._arguments import require_chunks
+    from mcore_compat.seams._memory import require_here
+
+    require_chunks(chunks)
+    if names not in get_args(Names) or bucket_bytes < 1:
+        raise ConfigError(
+            f"expected names of {', '.join(get_args(Names))} and bucket_bytes > 0, found {names!r}, {bucket_bytes}"
+        )
+    require_here(chunks, "iter_weights", "params")
 
 
 def sync(chunks: Sequence[Any], engine: RolloutEngine | None, **options: Any) -> None:
@@ -83,12 +96,23 @@ def sync(chunks: Sequence[Any], engine: RolloutEngine | None, **options: Any) ->
         chunks: Model chunks of this rank, wrapped or not.
         engine: ``None``: this rank has none and only takes part.
         **options: As :func:`iter_weights`.
+
+    Raises:
+        ConfigError: The engine has no ``load_weights``, or left some tensors.
     """
+    if engine is not None and not callable(getattr(engine, "load_weights", None)):
+        raise ConfigError(
+            f"{type(engine).__name__} has no load_weights", hint="see mcore_compat.RolloutEngine; None for no engine"
+        )
     stream = iter_weights(chunks, **options)
     if engine is not None:
         engine.load_weights(stream)
-    for _ in stream:
-        pass
+    left = sum(1 for _ in stream)  # the other ranks wait for this one's part in them
+    if engine is not None and left:
+        raise ConfigError(
+            f"{type(engine).__name__}.load_weights left {left} tensors, which it has not got",
+            hint="iterate over all of them before it returns",
+        )
 
 
 def _known(chunks: Sequence[Any]) -> Architecture:
@@ -104,6 +128,11 @@ def _known(chunks: Sequence[Any]) -> Architecture:
 def _by_hf_names(
     chunks: Sequence[Any], architecture: Architecture, here: Groups, bucket_bytes: int, wanted: bool
 ) -> Named:
+    if not hasattr(architecture, "family"):
+        raise ConfigError(
+            f"{type(architecture).__name__} is not what is expected in its place: an Architecture",
+            hint="iter_weights(chunks, mcore_compat.weights.read_architecture(folder), groups)",
+        )
     parameters = local_parameters(chunks, architecture)
     entries = (*body_entries(architecture), Entry(LM_HEAD), Entry(VALUE_HEAD))
     held = [(number, parameters[entry]) for number, entry in enumerate(entries) if entry in parameters]

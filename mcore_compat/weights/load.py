@@ -117,8 +117,14 @@ def load_hf(
     Raises:
         WeightsError: The folder is incomplete or broken, or does not fit the model; names the tensor and both
             shapes.
-        ConfigError: The tensor-parallel size does not divide heads or feed-forward width.
+        ConfigError: These are no chunks, they are offloaded, or the tensor-parallel size does not divide heads or
+            feed-forward width.
     """
+    from mcore_compat.seams._arguments import require_chunks
+    from mcore_compat.seams._memory import require_here
+
+    require_chunks(chunks)
+    require_here(chunks, "load_hf", "params")
     architecture = read_architecture(Path(folder))
     check_tensor_parallel(architecture, groups.tp.size)
     parameters = local_parameters(chunks, architecture)

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 import torch.distributed as dist
 
+from mcore_compat.errors import WeightsError
 from mcore_compat.weights.architecture import read_architecture, read_config
 from mcore_compat.weights.export import iter_weights
 from mcore_compat.weights.names import VALUE_HEAD
@@ -48,11 +49,14 @@ def save_hf(chunks: Sequence[Any], folder: Path, source_folder: Path, groups: Gr
             part.
 
     Raises:
-        WeightsError: As :func:`~mcore_compat.weights.export.iter_weights`, or the source folder is unusable.
+        WeightsError: As :func:`~mcore_compat.weights.export.iter_weights`, the source folder is unusable, or
+            ``folder`` holds something else than a model.
         OSError: The folder cannot be written.
     """
+    from mcore_compat.seams._arguments import require_chunks
     from mcore_compat.seams.param_sync import finish_pending
 
+    require_chunks(chunks)
     architecture = read_architecture(Path(source_folder))
     finish_pending(chunks)
     if groups.dp_cp.rank != 0:
@@ -84,8 +88,17 @@ def write_folder(weights: Iterable[tuple[str, torch.Tensor]], folder: Path, sour
         for path in fresh.iterdir():
             path.chmod(written.stat().st_mode)  # safetensors lets only the owner read its files
         if folder.exists():
+            _require_model(folder)
             folder.rename(Path(scratch) / "old")
         fresh.rename(folder)
+
+
+def _require_model(folder: Path) -> None:
+    if not folder.is_dir() or (any(folder.iterdir()) and not (folder / "config.json").is_file()):
+        raise WeightsError(
+            f"{folder} is there and holds no model; saving one would delete what it holds",
+            hint="give a folder of its own",
+        )
 
 
 def exported_config(source: Mapping[str, Any], state: Mapping[str, torch.Tensor]) -> dict[str, Any]:

@@ -47,6 +47,12 @@ def test_fix_shows_the_diff_and_what_is_left(framework: Path) -> None:
     assert "1 use in 1 file" in done.stderr
 
 
+def test_fix_leaves_what_works_on_the_target(framework: Path) -> None:
+    done = CliRunner().invoke(app, ["audit", str(framework), "--target", "0.4.0", "--fix"])
+    assert (done.exit_code, done.stdout) == (0, "")
+    assert (framework / "old.py").read_text() == OLD
+
+
 def test_left_out_files_are_counted_and_named(tmp_path: Path) -> None:
     (tmp_path / "bad.py").write_text("import megatron (\n")
     (tmp_path / "bytes.py").write_bytes(b"name = 'caf\xe9'  # megatron\n")

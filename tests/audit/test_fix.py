@@ -6,10 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from mcore_compat.audit.fix import fix_files, fixed
+from mcore_compat.audit import fix
+from mcore_compat.audit.fix import fix_files
+from mcore_compat.audit.rewrite import fixed
 
 HEAD = "from megatron.core import parallel_state as mpu\n"
 DDP = "from megatron.core import DistributedDataParallel as DDP\n"
+BACKWARD = "from megatron.core.pipeline_parallel import get_forward_backward_func\n"
 REWRITTEN = {
     "an import": (
         "from megatron.optimizer import get_param_groups as groups  # why\n",
@@ -37,6 +40,20 @@ REWRITTEN = {
     "beside a call whose function spans lines": (
         HEAD + "print('a'\n  'b'.format(mpu.initialize_model_parallel(2)))\n",
         HEAD + "import mcore_compat\n\nprint('a'\n  'b'.format(mcore_compat.init_parallel(tp=2)))\n",
+    ),
+    "in brackets that stand for a space": (
+        BACKWARD
+        + "def f():\n    return(get_forward_backward_func())\ndef g():\n    return not(get_forward_backward_func())\n",
+        "import mcore_compat.legacy.calls\n\n"
+        "def f():\n    return(mcore_compat.legacy.calls.get_forward_backward_func())\n"
+        "def g():\n    return not(mcore_compat.legacy.calls.get_forward_backward_func())\n",
+    ),
+    "an import in a try, which something may depend on": (
+        "try:\n    "
+        + BACKWARD
+        + "    HAVE = True\nexcept ImportError:\n    HAVE = False\nget_forward_backward_func()\n",
+        "import mcore_compat.legacy.calls\n\ntry:\n    " + BACKWARD + "    HAVE = True\n"
+        "except ImportError:\n    HAVE = False\nmcore_compat.legacy.calls.get_forward_backward_func()\n",
     ),
     "a step": (
         "import megatron\n\n# update\nok, norm, _ = self.optimizer.step(args, timers)  # all of it\n",
@@ -123,6 +140,12 @@ mcore_compat.init_parallel(
         "mpu.get_x(mcore_compat.wrap_data_parallel([m], c, "
         "mcore_compat.DataParallelSettings(grad_reduce_in_fp32=True))[0])\n",
     ),
+    "before a comma in an import": (
+        "from megatron.core.pipeline_parallel import (\n    get_forward_backward_func  # which\n    , schedules\n)\n"
+        "schedules.x(get_forward_backward_func())\n",
+        "from megatron.core.pipeline_parallel import (\n    get_forward_backward_func  # which\n    , schedules\n)\n"
+        "import mcore_compat.legacy.calls\n\nschedules.x(mcore_compat.legacy.calls.get_forward_backward_func())\n",
+    ),
     "of an import that goes": (
         "import torch\n\n# Megatron\nfrom megatron.core import DistributedDataParallel as DDP  # noqa\n"
         "from megatron.core import mpu\n\nDDP(config=c, module=m, accumulate_allreduce_grads_in_fp32=mpu.x)\n",
@@ -139,6 +162,14 @@ LEFT = {
     "the new wrapper": DDP + "DDP(config, ddp_config, module)\n",
     "another step": "import megatron\nenvironment.step(action, True)\n",
     "a comment that would lose its place": HEAD + "mpu.initialize_model_parallel(2  # two\n , use_sharp=False)\n",
+    "imports that work there": "from megatron.training.training import get_model\n"
+    "from megatron.training.global_vars import get_args\n"
+    "from megatron.training.optimizer_param_scheduler import OptimizerParamScheduler\n",
+    "an import that an older release needs": "try:\n    from megatron.utils import unwrap_model\n"
+    "except ImportError:\n    from megatron.core.utils import unwrap_model\n",
+    "a branch of an older release": "from megatron.core import mpu\nif version < '0.6':\n"
+    "    from megatron.optimizer import get_param_groups\n    mpu.initialize_model_parallel(2)\n",
+    "what is called in brackets": HEAD + "def f():\n    return(mpu).initialize_model_parallel(2)\n",
     "no Python": "from megatron.utils import (\n",
 }
 
@@ -158,6 +189,51 @@ def test_keeps_comments(what: str) -> None:
 @pytest.mark.parametrize("what", LEFT)
 def test_leaves(what: str) -> None:
     assert fixed(LEFT[what]) == LEFT[what]
+
+
+TRAINING = "from megatron.training import get_model\n"
+FLAT = DDP + "x = DDP(config=c, module=m, accumulate_allreduce_grads_in_fp32=True)\nx.zero_grad_buffer(True)\n"
+
+
+@pytest.mark.parametrize(("source", "works"), [(TRAINING, "0.6.0"), (FLAT, "0.5.0")])
+def test_what_works_on_all_targets_stays(source: str, works: str) -> None:
+    broken = "0.5.0" if works == "0.6.0" else "0.6.0"
+    assert fixed(source, [works]) == source
+    assert "megatron" not in fixed(source, [works, broken])
+
+
+@pytest.mark.parametrize(
+    ("exporter", "importer"),
+    [
+        ("wrappers.py", "from wrappers import DDP"),
+        ("wrappers.py", "from wrappers import *"),
+        ("wrappers.py", "from .wrappers import (x, DDP)"),
+        ("wrappers/__init__.py", "from framework.wrappers import DDP as Wrapper"),
+        ("__init__.py", "from . import DDP"),
+    ],
+)
+def test_a_name_that_another_file_imports_stays(tmp_path: Path, exporter: str, importer: str) -> None:
+    (tmp_path / "wrappers").mkdir()
+    exporting = tmp_path / exporter
+    exporting.write_text(FLAT)
+    (tmp_path / "trainer.py").write_text(f"{importer}\n")
+    assert fix_files(tmp_path)
+    assert exporting.read_text().startswith(f"{DDP}import mcore_compat\n")
+
+
+def test_writes_nothing_where_one_file_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("a.py", "b.py"):
+        (tmp_path / name).write_text(FLAT + f"{name = }\n")
+
+    def failing(source: str, *others: object) -> str:
+        if "b.py" in source:
+            raise ValueError("no such node")
+        return fixed(source)
+
+    monkeypatch.setattr(fix, "fixed", failing)
+    with pytest.raises(ValueError, match="no such node"):
+        fix_files(tmp_path)
+    assert (tmp_path / "a.py").read_text().startswith(FLAT)
 
 
 def test_fixing_twice_changes_nothing_more(tmp_path: Path) -> None:

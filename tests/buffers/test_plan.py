@@ -111,3 +111,14 @@ def test_an_option_that_a_release_lacks_is_refused(settings: DataParallelSetting
 def test_no_such_release(version: str) -> None:
     with pytest.raises(ConfigError, match="no release of Megatron-Core"):
         plan_buffers(some(), dp=2, release=version)
+
+
+@pytest.mark.parametrize("size", ["dp", "cp", "expert_dp"])
+def test_sizes_below_one(size: str) -> None:
+    with pytest.raises(ConfigError, match=f"{size} must be at least 1, found 0"):
+        plan_buffers(some(), **({"dp": 1} | {size: 0}), release="0.19.2")
+
+
+def test_parameters_of_torch_are_not_those_of_the_planner() -> None:
+    with pytest.raises(ConfigError, match=r"expected a list of .*Parameter, found tuple in it"):
+        plan_buffers([("weight", None)], dp=1, release="0.19.2")  # type: ignore[list-item]

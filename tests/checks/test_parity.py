@@ -9,7 +9,7 @@ import pytest
 import torch
 from transformers import LlamaConfig, LlamaForCausalLM
 
-from mcore_compat import ReferenceMismatch, reference_parity
+from mcore_compat import ConfigError, ReferenceMismatch, reference_parity
 
 SIZES = {"hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2, "num_attention_heads": 4, "vocab_size": 64}
 
@@ -102,3 +102,33 @@ def test_padding_is_not_compared_and_its_handling_is(model: Any, padded: Any) ->
     assert reference_parity(careful, careful, padded).passed
     found = reference_parity(careless, careful, padded)
     assert (found.passed, found.cause) == (False, "padding")
+
+
+def test_what_cannot_be_compared(model: Any, batch: Any) -> None:
+    ids = batch["tokens"]
+    mistakes = [
+        ("map 'tokens'", model, {"input_ids": ids}),
+        ("map 'tokens'", model, {"tokens": ids[0]}),
+        ("leaves nothing to compare", model, {"tokens": ids, "attention_mask": torch.zeros_like(ids)}),
+        ("leaves nothing to compare", model, {"tokens": ids[:, :1]}),
+        ("found list", [model], batch),
+        (r"gave tuple, expected \(4, 15\)", lambda some: (some["tokens"][:, 1:].float(), None), batch),
+        (r"gave shape \(4, 16\), expected \(4, 15\)", lambda some: some["tokens"].float(), batch),
+        (r"gave shape \(16, 4, 64\), expected", _Sideways(), batch),
+    ]
+    for said, side, some in mistakes:
+        with pytest.raises(ConfigError, match=said):
+            reference_parity(side, side, some)
+
+
+def test_what_is_not_finite_is_called_so(batch: Any) -> None:
+    broken = batch["tokens"][:, 1:] * float("nan")
+    found = reference_parity(lambda _: broken, lambda _: broken, batch)
+    assert (found.passed, found.cause) == (False, "not finite")
+
+
+class _Sideways(torch.nn.Module):
+    """Logits [T, R, V], as they lie inside Megatron."""
+
+    def forward(self, tokens: torch.Tensor) -> torch.Tensor:
+        return torch.zeros(*tokens.T.shape, 64)

@@ -219,6 +219,17 @@ def _rates() -> list[list[Any]]:
     return [[_course(kind, *style) for kind in (Ours, Upstream)] for style in styles]
 
 
+def falls(fall: str) -> list[list[float]]:
+    """Ours and upstream's, for one way down of ``WSD``."""
+    warnings.simplefilter("ignore")
+    mcore_compat.prepare()
+    from megatron.core.optimizer_param_scheduler import OptimizerParamScheduler as Upstream
+
+    from mcore_compat.legacy.scheduler import OptimizerParamScheduler as Ours
+
+    return [_course(kind, "WSD", fall, "linear") for kind in (Ours, Upstream)]
+
+
 def _course(kind: Any, style: str, fall: str | None, growth: str) -> list[float]:
     groups: list[dict[str, Any]] = [{"wd_mult": 0.0, "lr_mult": 2.0}, {"max_lr": 0.5, "min_lr": 0.2}]
     start, end = (0.1, 0.1) if growth == "constant" else (0.1, 0.3)
@@ -236,6 +247,85 @@ def _course(kind: Any, style: str, fall: str | None, growth: str) -> list[float]
         course += [float(group[name]) for group in groups for name in ("lr", "weight_decay")]
         scheduler.step(1)
     return course
+
+
+def sharded() -> list[list[float]]:
+    """Train in a wrapper with flat flags, by keyword and by position; returns the weights of this rank."""
+    warnings.simplefilter("ignore")
+    legacy.install("0.4")
+    mcore_compat.init_parallel()
+    from megatron.core import mpu
+    from megatron.core.distributed import DistributedDataParallel as Wrapper
+
+    config, group = _small(), mpu.get_data_parallel_group()
+    flags = {"accumulate_allreduce_grads_in_fp32": True, "overlap_grad_reduce": False}
+    named = functools.partial(Wrapper, data_parallel_group=group, use_distributed_optimizer=True, **flags)
+    return [
+        _trained(named(config, module=_seeded(config))),
+        _trained(Wrapper(config, _seeded(config), group, True, False, True)),
+    ]
+
+
+def _seeded(config: Any) -> Any:
+    mcore_compat.seed(1)
+    return _gpt(config)
+
+
+def _trained(chunk: Any) -> list[float]:
+    import torch
+
+    optimizer = mcore_compat.build_optimizer(mcore_compat.OptimizerSettings(lr=0.1), [chunk])
+    for _ in range(2):
+        mcore_compat.zero_grad([chunk], optimizer)
+        tokens = torch.arange(4)[None] + mcore_compat.groups().dp.rank  # other data on every rank
+        chunk(tokens, tokens, None).float().logsumexp(-1).sum().backward()
+        chunk.finish_grad_sync()
+        optimizer.step()
+    return [float(parameter.detach().double().sum()) for parameter in chunk.parameters()]
+
+
+def clipped_nothing() -> float:
+    """The norm on a rank that has nothing, where new tensors are no place for a collective."""
+    legacy.install("0.6")
+    mcore_compat.init_parallel()
+    import torch
+
+    from mcore_compat.legacy.clip_grads import clip_grad_norm_fp32
+
+    with torch.device("meta"):
+        return clip_grad_norm_fp32([], [], 1.0, model_parallel_group=mcore_compat.groups().mp.handle)
+
+
+def arguments() -> dict[str, Any]:
+    """What the wrapper of ``get_model`` is told by arguments, and what comes of some that contradict the model."""
+    warnings.simplefilter("ignore")
+    legacy.install("0.12")
+    mcore_compat.init_parallel()
+    mcore_compat.seed(1)
+    flags = {"use_distributed_optimizer": True, "overlap_grad_reduce": True, "overlap_param_gather": True}
+    ddp = {"ddp_bucket_size": 100, "ddp_average_in_collective": True, "check_for_nan_in_loss_and_grad": True}
+    given = {**flags, **ddp, "accumulate_allreduce_grads_in_fp32": False, "bf16": False, "ddp_num_buckets": None}
+    config = vars(_wrapped(given).ddp_config)
+    told = (*flags, "grad_reduce_in_fp32", "check_for_nan_in_grad", "bucket_size", "average_in_collective")
+    refused = {name: _refusal({**given, name: True}) for name in ("bf16", "use_custom_fsdp")}
+    return {"config": {name: config[name] for name in told}, **refused}
+
+
+def _wrapped(given: dict[str, Any]) -> Any:
+    from megatron.training import get_model
+    from megatron.training.global_vars import set_args
+
+    set_args(SimpleNamespace(**given))
+    (chunk,) = get_model(lambda pre_process, post_process: _gpt(_small()))
+    return chunk
+
+
+def _refusal(given: dict[str, Any]) -> str:
+    try:
+        _wrapped(given)
+    except mcore_compat.McoreCompatError as error:
+        return f"{type(error).__name__}: {error}"
+    return ""
 
 
 def collections_of_groups() -> list[float]:

@@ -89,6 +89,43 @@ def test_what_is_served_does_what_took_its_place(release: str) -> None:
         assert len(set(ours)) > 3
 
 
+@pytest.mark.releases("0.14.0")
+def test_a_fall_that_came_later(release: str) -> None:
+    ((ours, theirs),) = run_ranks("tests.legacy.programs:falls", "minus_sqrt", release=release)
+    assert ours == pytest.approx(theirs)
+    assert len(set(ours)) > 3
+
+
+@pytest.mark.releases("0.4.0", "0.12.3")
+def test_a_wrapper_with_flat_flags_keeps_its_settings(release: str) -> None:
+    """The optimizer of the stable API shards as the wrapper of the era does: ranks stay the same."""
+    one, other = run_ranks("tests.legacy.programs:sharded", release=release, nproc=2)
+    assert len(one) == 2
+    for weights, others in zip(one, other, strict=True):
+        assert weights == others
+
+
+@pytest.mark.releases("0.12.3")
+def test_a_rank_without_gradients(release: str) -> None:
+    assert run_ranks("tests.legacy.programs:clipped_nothing", release=release) == [0.0]
+
+
+@pytest.mark.releases("0.12.3")
+def test_arguments_of_get_model(release: str) -> None:
+    (found,) = run_ranks("tests.legacy.programs:arguments", release=release)
+    assert found["config"] == {
+        "use_distributed_optimizer": True,
+        "overlap_grad_reduce": True,
+        "overlap_param_gather": True,
+        "grad_reduce_in_fp32": False,
+        "check_for_nan_in_grad": True,
+        "bucket_size": 100,
+        "average_in_collective": True,
+    }
+    assert found["bf16"].startswith("ConfigError: the arguments say bf16=True, the model's config bf16=False")
+    assert found["use_custom_fsdp"].startswith("FeatureUnavailable: get_model cannot serve use_custom_fsdp")
+
+
 @pytest.mark.releases("0.14.0", "0.19.2")
 def test_two_collections_of_groups(release: str) -> None:
     (norms,) = run_ranks("tests.legacy.programs:collections_of_groups", release=release)

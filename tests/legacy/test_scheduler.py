@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 from types import SimpleNamespace
 from typing import Any
 
@@ -29,21 +30,23 @@ def scheduler(**settings: Any) -> OptimizerParamScheduler:
 
 
 @pytest.mark.parametrize(
-    "settings",
+    ("settings", "beside"),
     [
-        {"min_lr": 2.0},
-        {"init_lr": 2.0},
-        {"lr_warmup_steps": 8},
-        {"lr_decay_style": "steep"},
-        {"lr_decay_style": "WSD", "wsd_decay_steps": 4},
-        {"end_wd": 0.2},
-        {"override_opt_param_scheduler": True},
+        ({"min_lr": 2.0}, {"max_lr": 1.0, "init_lr": 0.0}),
+        ({"init_lr": 2.0}, {"max_lr": 1.0, "min_lr": 0.1}),
+        ({"lr_warmup_steps": 8}, {"lr_decay_steps": 8}),
+        ({"lr_decay_style": "steep"}, {}),
+        ({"lr_decay_style": "WSD", "wsd_decay_steps": 4}, {"lr_wsd_decay_style": None}),
+        ({"end_wd": 0.2}, {"wd_incr_style": "constant", "start_wd": 0.1}),
+        ({"override_opt_param_scheduler": True}, {"use_checkpoint_opt_param_scheduler": True}),
     ],
     ids=str,
 )
-def test_refuses(settings: dict[str, Any]) -> None:
-    with pytest.raises(ConfigError, match="expected"):
+def test_refuses(settings: dict[str, Any], beside: dict[str, Any]) -> None:
+    with pytest.raises(ConfigError, match="expected") as refused:
         scheduler(**settings)
+    _, _, found = str(refused.value).partition("; found ")
+    assert ast.literal_eval(found.splitlines()[0]) == settings | beside
 
 
 def test_settings_of_a_checkpoint() -> None:

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from mcore_compat.errors import WeightsError
 from mcore_compat.weights.save import exported_config, write_folder
 from tests.weights.folders import stored
 
@@ -36,12 +37,22 @@ def test_an_older_folder_is_replaced_and_nothing_else_is_left(folders: dict[str,
     out = tmp_path / "out"
     out.mkdir()
     (out / "stale").touch()
+    (out / "config.json").touch()
     write_folder(halved(folders["llama3"]), out, folders["llama3"])
     assert {path.name for path in out.iterdir()} == {"config.json", "generation_config.json", "model.safetensors"}
     assert list(tmp_path.iterdir()) == [out]
     plain = tmp_path / "plain"
     plain.touch()
     assert {path.stat().st_mode for path in out.iterdir()} == {plain.stat().st_mode}
+
+
+def test_what_is_no_model_is_not_replaced(folders: dict[str, Path], tmp_path: Path) -> None:
+    (tmp_path / "run" / "checkpoints").mkdir(parents=True)
+    (tmp_path / "notes").touch()
+    for name in ("run", "notes"):
+        with pytest.raises(WeightsError, match="would delete what it holds"):
+            write_folder(halved(folders["llama3"]), tmp_path / name, folders["llama3"])
+    assert sorted(path.name for path in tmp_path.rglob("*")) == ["checkpoints", "notes", "run"]
 
 
 def test_a_failure_leaves_the_older_folder(folders: dict[str, Path], tmp_path: Path) -> None:

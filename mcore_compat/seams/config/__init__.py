@@ -16,6 +16,8 @@ from mcore_compat.seams.keywords import is_off, unavailable
 if TYPE_CHECKING:
     import torch
 
+_NEEDED = ("num_layers", "hidden_size", "num_attention_heads")
+
 
 def transformer_config(*, precision: Precision = "fp32", **fields: Any) -> Any:
     """Build this release's ``TransformerConfig``.
@@ -32,16 +34,22 @@ def transformer_config(*, precision: Precision = "fp32", **fields: Any) -> Any:
         ConfigError: A field that no release has, or a combination that Megatron refuses.
         FeatureUnavailable: A field that only later releases have, set to something else than ``None`` or ``False``.
     """
+    layout = _layout_fields()
     from megatron.core.transformer import TransformerConfig
 
     known = frozenset(field.name for field in dataclasses.fields(TransformerConfig))
-    wanted = {**_layout_fields(), **_precision_fields(precision), **_host_fields(known), **fields}
+    wanted = {**layout, **_precision_fields(precision), **_host_fields(known), **fields}
     _check_interleaving(wanted)
+    _check_precision(wanted, fields)
     translated = _translate(wanted, known)
     try:
         return TransformerConfig(**translated)
-    except (AssertionError, ValueError) as error:
-        raise ConfigError(f"TransformerConfig refused its fields: {error or type(error).__name__}") from error
+    except (ArithmeticError, AssertionError, TypeError, ValueError) as error:
+        absent = [name for name in _NEEDED if not wanted.get(name)]
+        raise ConfigError(
+            f"TransformerConfig refused its fields: {error or type(error).__name__}",
+            hint=f"give {', '.join(absent)}" if absent else "",
+        ) from error
 
 
 def get_model_config(model: Any, attribute: str = "config") -> Any:
@@ -55,7 +63,7 @@ def get_model_config(model: Any, attribute: str = "config") -> Any:
     Raises:
         ConfigError: No layer of the model has the attribute.
     """
-    module = model[0] if isinstance(model, list | tuple) else model
+    module = (model or [None])[0] if isinstance(model, list | tuple) else model
     seen = []
     while module is not None:
         if attribute in vars(module) or hasattr(type(module), attribute):
@@ -98,6 +106,14 @@ def _check_interleaving(wanted: Mapping[str, Any]) -> None:
             "the same rank, and activations would be received as gradients",
             hint="leave overlap_p2p_comm out",
         )
+
+
+def _check_precision(wanted: Mapping[str, Any], fields: Mapping[str, Any]) -> None:
+    for name in ("bf16", "fp16"):
+        if fields.get(name) and wanted["params_dtype"] != dtype_of(name):
+            raise ConfigError(
+                f"{name}=True, but parameters are of {wanted['params_dtype']}", hint=f'leave it out: precision="{name}"'
+            )
 
 
 def _precision_fields(precision: Precision) -> dict[str, Any]:

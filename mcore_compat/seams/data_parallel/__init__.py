@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import fields
 from typing import Any
 from weakref import WeakKeyDictionary
 
 from mcore_compat.contracts import DataParallelSettings
 from mcore_compat.errors import ConfigError
+from mcore_compat.seams._arguments import require_chunks, require_optimizer
+from mcore_compat.seams._memory import cleared, require_here
 from mcore_compat.seams._registry import Seam
 from mcore_compat.seams.zero_grad import seam as zero_grad_seam
 
@@ -34,14 +37,15 @@ def wrap_data_parallel(
         settings: What the wrapper does.
 
     Raises:
-        ConfigError: Settings that contradict each other or are none, or tied embeddings whose place in the buffer
-            differs between pipeline stages on this release.
+        ConfigError: Arguments of another kind, settings that contradict each other, or tied embeddings whose place
+            in the buffer differs between pipeline stages on this release.
         FeatureUnavailable: A setting that this release cannot honour.
     """
     from mcore_compat.seams._agreement import same_on_all_ranks
     from mcore_compat.seams.config import get_model_config
 
     settings = settings or DataParallelSettings()
+    require_chunks(chunks, wrapped=False)
     _check(config, settings)
     wrap = seam.bind()
     with same_on_all_ranks("wrapping the model for data parallelism"):
@@ -55,8 +59,13 @@ def wrap_data_parallel(
     return wrapped
 
 
+def replaced(built: Any, wrapper: Any) -> None:
+    """Note that another wrapper has taken the place, and all state, of one that was built."""
+    _wrapped_with[wrapper] = _wrapped_with.pop(built)
+
+
 def settings_of(chunks: Sequence[Any], given: DataParallelSettings | None) -> DataParallelSettings:
-    """What these chunks were wrapped with; of chunks that somebody else wrapped, what is ``given``, or the defaults.
+    """What these chunks were wrapped with; of chunks that somebody else wrapped, what is ``given``, or what they say.
 
     Raises:
         ConfigError: Something else is given.
@@ -64,7 +73,14 @@ def settings_of(chunks: Sequence[Any], given: DataParallelSettings | None) -> Da
     found = next((_wrapped_with[chunk] for chunk in chunks if chunk in _wrapped_with), given)
     if given not in (None, found):
         raise ConfigError(f"the chunks were wrapped with {found}, but here is {given}", hint="leave data_parallel out")
-    return found or DataParallelSettings()
+    return found or _said(chunks[0])
+
+
+def _said(chunk: Any) -> DataParallelSettings:
+    """Settings as the wrapper keeps them, itself up to 0.6; the defaults where it keeps none."""
+    kept = getattr(chunk, "ddp_config", chunk)
+    names = [item.name for item in fields(DataParallelSettings) if hasattr(kept, item.name)]
+    return DataParallelSettings(**{name: getattr(kept, name) for name in names})
 
 
 def zero_grad(chunks: Sequence[Any], optimizer: Any) -> None:
@@ -73,16 +89,24 @@ def zero_grad(chunks: Sequence[Any], optimizer: Any) -> None:
     Args:
         chunks: Wrapped chunks.
         optimizer: From :func:`mcore_compat.build_optimizer`.
+
+    Raises:
+        ConfigError: Arguments of another kind, another model's optimizer, or gradients that are offloaded.
     """
+    require_chunks(chunks, wrapped=True)
+    require_optimizer(optimizer, chunks)
+    require_here(chunks, "zero_grad", "grads")
     clear = zero_grad_seam.bind()
     for chunk in chunks:
         clear(chunk, optimizer.keeps_params_in_grad_buffer)
     optimizer.zero_grad()
+    cleared(chunks)
 
 
 def _check(config: Any, settings: DataParallelSettings) -> None:
-    if isinstance(config, DataParallelSettings) or not isinstance(settings, DataParallelSettings):
-        found = config if isinstance(config, DataParallelSettings) else settings
+    is_config = config is None or hasattr(config, "tensor_model_parallel_size")
+    if not is_config or not isinstance(settings, DataParallelSettings):
+        found = settings if is_config else config
         raise ConfigError(
             f"{type(found).__name__} is not what is expected in its place",
             hint="wrap_data_parallel(chunks, settings=mcore_compat.DataParallelSettings(...))",

@@ -25,10 +25,15 @@ def build_model(provider: Provider) -> list[Any]:
         One chunk, or ``vpp`` of them; on the right device, inside ``Float16Module`` for bf16 and fp16.
 
     Raises:
-        ConfigError: The provider requires a keyword that nobody passes.
+        ConfigError: There is no provider, it returns no module, or it requires a keyword that nobody passes.
     """
     from mcore_compat.seams.parallel import groups
 
+    if not callable(provider) or hasattr(provider, "named_parameters"):
+        raise ConfigError(
+            f"{type(provider).__name__} is not what is expected in its place: a function that returns a module",
+            hint="build_model(lambda: module)",
+        )
     here = groups()
     chunks = here.layout.vpp or 1
     return [_build_chunk(provider, _stage_flags(here, chunk, chunks)) for chunk in range(chunks)]
@@ -59,6 +64,11 @@ def _build_chunk(provider: Provider, flags: dict[str, Any]) -> Any:
     if flags["vp_stage"] is not None:  # releases up to 0.12 place layers by this global
         parallel_state.set_virtual_pipeline_model_parallel_rank(flags["vp_stage"])
     module = provider(**_accepted_flags(provider, flags))
+    if not hasattr(module, "named_parameters"):
+        raise ConfigError(
+            f"the model provider returned {type(module).__name__}, expected a module",
+            hint="return one chunk; it is called once for each",
+        )
     if not hasattr(module, "model_type"):
         module.model_type = ModelType.encoder_or_decoder
     _mark_sharded(module)

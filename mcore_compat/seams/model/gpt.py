@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import copy
+import inspect
 import os
 from collections.abc import Mapping
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, get_args
 
 from mcore_compat.contracts import Head
 from mcore_compat.errors import ConfigError
@@ -51,11 +52,11 @@ def gpt_model(
         **keywords: Further keywords of ``GPTModel`` under their newest names.
 
     Raises:
-        ConfigError: A combination that Megatron refuses.
+        ConfigError: A combination that Megatron refuses, or a choice that there is not.
         FeatureUnavailable: A keyword that this release does not have.
     """
     config = copy.deepcopy(config)
-    _check_divisible(config, vocab_size)
+    _check(config, vocab_size, head, position_embedding_type)
     _forget_attention_backend()
     wanted = {
         "vocab_size": vocab_size,
@@ -93,6 +94,24 @@ def _build(
     if head == "value" and post_process:
         model.output_layer = ValueHead(config)
     return model
+
+
+def _check(config: Any, vocab_size: int, head: Head, position_embedding_type: str) -> None:
+    _check_divisible(config, vocab_size)
+    _check_choices(head, position_embedding_type)
+
+
+def _check_choices(head: Head, position_embedding_type: str) -> None:
+    from megatron.core.models.gpt import GPTModel
+
+    parameter = inspect.signature(GPTModel).parameters["position_embedding_type"]
+    choices = {
+        "head": (head, get_args(Head)),
+        parameter.name: (position_embedding_type, get_args(parameter.annotation)),
+    }
+    for name, (found, known) in choices.items():
+        if known and found not in known:  # upstream takes any text, and then embeds no positions
+            raise ConfigError(f"{name} must be one of {', '.join(known)}, found {found!r}")
 
 
 def _forget_attention_backend() -> None:

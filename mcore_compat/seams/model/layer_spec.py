@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib.util
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from mcore_compat.errors import ConfigError
 from mcore_compat.runtime import report
@@ -26,11 +26,13 @@ def layer_spec(config: Any, kind: SpecKind | Any) -> Any:
             where Transformer Engine is installed, ``local`` elsewhere. Anything else is a specification already.
 
     Raises:
-        ConfigError: ``te`` without Transformer Engine.
+        ConfigError: No such kind, or ``te`` without Transformer Engine.
         FeatureUnavailable: This release's specification lacks something that the config asks for.
     """
     if not isinstance(kind, str):
         return kind
+    if kind not in get_args(SpecKind):
+        raise ConfigError(f"spec must be one of {', '.join(get_args(SpecKind))} or a ModuleSpec, found {kind!r}")
     if _uses_te(kind):
         from megatron.core.models.gpt.gpt_layer_specs import get_gpt_layer_with_transformer_engine_spec
 

@@ -7,7 +7,10 @@ from typing import Any
 
 from mcore_compat.contracts import DataParallelSettings, OptimizerSettings
 from mcore_compat.errors import ConfigError
+from mcore_compat.seams._arguments import require_chunks
+from mcore_compat.seams._memory import require_here
 from mcore_compat.seams._registry import Seam
+from mcore_compat.seams.config import dtype_of
 from mcore_compat.seams.data_parallel import settings_of
 from mcore_compat.seams.optimizer._wrapper import Optimizer
 
@@ -32,18 +35,41 @@ def build_optimizer(
             was not asked to: it remembers them.
 
     Raises:
-        ConfigError: Megatron refuses the combination, the chunks were wrapped with other settings, or their parameters
-            are of another half precision than the settings'.
+        ConfigError: Arguments of another kind, Megatron refuses the combination, the chunks were wrapped with other
+            settings, or their parameters are of another half precision than the settings'.
         FeatureUnavailable: A setting that this release cannot honour.
     """
     from mcore_compat.seams._agreement import same_on_all_ranks
 
+    _check_settings(settings)
+    require_chunks(chunks)
+    require_here(chunks, "build_optimizer", "params")
     data_parallel = settings_of(chunks, data_parallel)
     _check_precision(settings, chunks)
     make = seam.bind()
     with same_on_all_ranks("building the optimizer"):
         inner = make(settings, chunks, data_parallel)
     return Optimizer(inner, settings, chunks, data_parallel)
+
+
+def _check_settings(settings: OptimizerSettings) -> None:
+    """Some releases take anything for Adam, and texts (as YAML reads ``1e-6``) for numbers until the first step."""
+    if not isinstance(settings, OptimizerSettings):
+        raise ConfigError(
+            f"{type(settings).__name__} is not what is expected in its place: OptimizerSettings",
+            hint="build_optimizer(mcore_compat.OptimizerSettings(...), chunks)",
+        )
+    if settings.optimizer not in ("adam", "sgd"):
+        raise ConfigError(
+            f"optimizer must be adam or sgd, found {settings.optimizer!r}",
+            hint='adam decouples weight decay already, as "adamw" does elsewhere',
+        )
+    dtype_of(settings.precision)
+    for name in ("lr", "weight_decay", "eps", "momentum", "clip_grad", "lr_mult"):
+        value = getattr(settings, name)
+        if not isinstance(value, int | float):
+            hint = "clip_grad=0 does not clip" if name == "clip_grad" else f"{name}=float(...)"
+            raise ConfigError(f"OptimizerSettings.{name} must be a number, found {value!r}", hint=hint)
 
 
 def _check_precision(settings: OptimizerSettings, chunks: Sequence[Any]) -> None:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from mcore_compat.contracts import DataParallelSettings, OptimizerSettings, StepResult
+from mcore_compat.seams._memory import require_here
 from mcore_compat.seams.flat_buffers._aliasing import AliasCheck
 from mcore_compat.seams.optimizer._main_params import MainParameterCheck
 from mcore_compat.seams.optimizer._tied import check_tied_copies
@@ -19,6 +20,7 @@ class Optimizer:
     Attributes:
         inner: What upstream (or this package, where upstream has none) built.
         settings: What was asked for.
+        chunks: Whose parameters it updates.
         keeps_params_in_grad_buffer: True for the distributed optimizer of the 0.4 and 0.5 repositories, which gathers
             parameters in the gradient buffer.
         scales_loss: Whether the loss has to be scaled before the backward pass.
@@ -35,7 +37,7 @@ class Optimizer:
         self.settings = settings
         self.data_parallel = data_parallel
         self.keeps_params_in_grad_buffer: bool = getattr(inner, "keeps_params_in_grad_buffer", False)
-        self._chunks = chunks
+        self.chunks = chunks
         self.scales_loss = settings.precision == "fp16" or settings.loss_scale is not None
         self._check_aliases = AliasCheck(chunks)
         self._check_main_params = MainParameterCheck(inner, chunks)
@@ -62,10 +64,12 @@ class Optimizer:
             What happened; ``grad_norm`` is the norm before clipping, also with clipping off.
 
         Raises:
+            ConfigError: Something that it needs is offloaded.
             StaleParameter: The two copies of a tied embedding (first and last stage) differ, the fp32 main parameters
                 are not those of the model's weights, or a parameter left the wrapper's buffer.
         """
-        check_tied_copies(self._chunks)
+        require_here(self.chunks, "a step", "params", "grads", "optimizer")
+        check_tied_copies(self.chunks)
         self._check_aliases()
         self._check_main_params()
         updated, norm, zeros = self.inner.step()
@@ -91,4 +95,4 @@ class Optimizer:
     def finish_param_sync(self) -> None:
         """Wait until the model holds the values of the last step on every rank (``overlap_param_gather``)."""
         if self.data_parallel.overlap_param_gather:
-            param_sync.bind()().finish(self._chunks, self.inner)
+            param_sync.bind()().finish(self.chunks, self.inner)
