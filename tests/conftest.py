@@ -9,6 +9,7 @@ promises, with ``--all-releases`` on all of the release table, with ``--megatron
 from __future__ import annotations
 
 import os
+import signal
 from typing import Any
 
 import pytest
@@ -27,6 +28,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    # A shell makes what runs in its background deaf to it, and tests interrupt programs.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     config.addinivalue_line("markers", "releases(*versions): the only releases that this test is about")
     config.addinivalue_line("markers", "sampled(*versions): enough of them where nobody asks for others")
 
