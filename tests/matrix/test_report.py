@@ -109,3 +109,10 @@ def test_only_what_is_between_the_markers_changes() -> None:
     assert between(text, "releases", "new") == text.replace("old", "new")
     with pytest.raises(ConfigError, match="no place for the table"):
         between("a\n", "releases", "new")
+
+
+def test_the_readme_has_the_table_of_the_kept_results() -> None:
+    kept = read_kept(ROOT / "matrix" / "results.json")
+    assert list(kept["releases"]) == [row.version for row in releases()], "mcore-compat matrix report --readme"
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    assert between(readme, "releases", as_markdown(kept)) == readme, "mcore-compat matrix report --readme"
