@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import difflib
+from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from io import BytesIO
 from pathlib import Path
@@ -29,11 +30,11 @@ def fix_files(path: Path, targets: Sequence[str] = ()) -> str:
     """
     asked = asked_about(targets)
     texts = {file: _text_of(file) for file in python_files(path)}
-    imported = {name for file, (text, _) in texts.items() for name in _imported(file, text)}
+    imported: defaultdict[str, set[str]] = defaultdict(set)
+    for module, name in (found for file, (text, _) in texts.items() for found in _imported(file, text)):
+        imported[module].add(name)
     after = {
-        file: fixed(text, asked, {name for module, name in imported if module == _module(file)})
-        for file, (text, _) in texts.items()
-        if "megatron" in text
+        file: fixed(text, asked, imported[_module(file)]) for file, (text, _) in texts.items() if "megatron" in text
     }
     diffs: list[str] = []
     for file in (file for file in after if after[file] != texts[file][0]):

@@ -13,7 +13,7 @@ from typing import Any, Literal
 import torch
 
 from mcore_compat.errors import ConfigError
-from mcore_compat.seams._arguments import require_chunks
+from mcore_compat.seams._arguments import misplaced, require_chunks
 from mcore_compat.seams._memory import away as parts_away
 from mcore_compat.seams.param_sync import finish_pending
 
@@ -46,10 +46,7 @@ def offload(chunks: Sequence[Any], optimizer: Any = None, parts: Collection[Part
         raise ConfigError("there is no optimizer to offload", hint="pass it, or parts={'params', 'grads'}")
     inner = getattr(optimizer, "inner", optimizer)
     if optimizer is not None and not hasattr(inner, "optimizer") and not hasattr(inner, "chained_optimizers"):
-        raise ConfigError(
-            f"{type(optimizer).__name__} is not what is expected in its place: the optimizer of build_optimizer",
-            hint="offload(chunks, optimizer, parts)",
-        )
+        raise misplaced(optimizer, "the optimizer of build_optimizer", "offload(chunks, optimizer, parts)")
     away: _Away = parts_away(chunks)
     if "params" not in away:
         finish_pending(chunks)

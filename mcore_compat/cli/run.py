@@ -9,9 +9,8 @@ from pathlib import Path
 
 import click
 
+from mcore_compat.cli._job import INTERRUPTED
 from mcore_compat.errors import ConfigError, McoreCompatError
-
-_INTERRUPTED = 130
 
 
 @click.command(context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
@@ -56,5 +55,5 @@ def _reported(error: BaseException) -> int:
         trace = trace.tb_next
     sys.excepthook(type(error), error.with_traceback(trace), trace)
     if isinstance(error, KeyboardInterrupt):
-        return _INTERRUPTED
+        return INTERRUPTED
     return error.exit_code if isinstance(error, McoreCompatError) else 1

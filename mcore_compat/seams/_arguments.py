@@ -10,6 +10,11 @@ from mcore_compat.errors import ConfigError
 from mcore_compat.seams.model.build import unwrap
 
 
+def misplaced(found: Any, expected: str, hint: str) -> ConfigError:
+    """The error about an argument of another kind, often one that belongs elsewhere in the call."""
+    return ConfigError(f"{type(found).__name__} is not what is expected in its place: {expected}", hint=hint)
+
+
 def require_chunks(chunks: Sequence[Any], *, wrapped: bool | None = None) -> None:
     """Make sure that these are model chunks.
 
@@ -21,12 +26,11 @@ def require_chunks(chunks: Sequence[Any], *, wrapped: bool | None = None) -> Non
         ConfigError: Something else, such as one module without a list around it.
     """
     several = hasattr(chunks, "__len__") and hasattr(chunks, "__getitem__")
-    if not several or not len(chunks) or not all(hasattr(chunk, "named_parameters") for chunk in chunks):
-        found = "nothing" if several and not len(chunks) else type(chunks).__name__
-        raise ConfigError(
-            f"{found} is not what is expected in its place: a list of model chunks",
-            hint="pass the list that gpt_model, build_model or wrap_data_parallel returned, of one model [model]",
-        )
+    hint = "pass the list that gpt_model, build_model or wrap_data_parallel returned, of one model [model]"
+    if several and not len(chunks):
+        raise ConfigError("nothing is not what is expected in its place: a list of model chunks", hint=hint)
+    if not several or not all(hasattr(chunk, "named_parameters") for chunk in chunks):
+        raise misplaced(chunks, "a list of model chunks", hint)
     for chunk in chunks:
         if wrapped is not None and hasattr(chunk, "zero_grad_buffer") is not wrapped:
             state = "is not" if wrapped else "is already"
@@ -43,10 +47,8 @@ def require_optimizer(optimizer: Any, chunks: Sequence[Any]) -> None:
     from mcore_compat.seams.optimizer._wrapper import Optimizer
 
     if not isinstance(optimizer, Optimizer):
-        raise ConfigError(
-            f"{type(optimizer).__name__} is not what is expected in its place: the Optimizer of build_optimizer",
-            hint="optimizer = mcore_compat.build_optimizer(OptimizerSettings(...), chunks)",
-        )
+        hint = "optimizer = mcore_compat.build_optimizer(OptimizerSettings(...), chunks)"
+        raise misplaced(optimizer, "the Optimizer of build_optimizer", hint)
     found = unwrap(list(chunks))
     if len(found) != len(optimizer.chunks) or any(
         one is not unwrap(own) for one, own in zip(found, optimizer.chunks, strict=True)
@@ -63,10 +65,7 @@ def require_microbatches(microbatches: Sequence[Batch]) -> None:
         ConfigError: It is a single batch, an iterator, or of other names.
     """
     if not isinstance(microbatches, Sequence):
-        raise ConfigError(
-            f"{type(microbatches).__name__} is not what is expected in its place: a list of microbatches",
-            hint="[batch] for one, list(...) for an iterator",
-        )
+        raise misplaced(microbatches, "a list of microbatches", "[batch] for one, list(...) for an iterator")
     if not microbatches:
         raise ConfigError("no microbatches", hint="pass at least one microbatch on every rank")
     first = microbatches[0]

@@ -129,10 +129,10 @@ def _by_hf_names(
     chunks: Sequence[Any], architecture: Architecture, here: Groups, bucket_bytes: int, wanted: bool
 ) -> Named:
     if not hasattr(architecture, "family"):
-        raise ConfigError(
-            f"{type(architecture).__name__} is not what is expected in its place: an Architecture",
-            hint="iter_weights(chunks, mcore_compat.weights.read_architecture(folder), groups)",
-        )
+        from mcore_compat.seams._arguments import misplaced
+
+        hint = "iter_weights(chunks, mcore_compat.weights.read_architecture(folder), groups)"
+        raise misplaced(architecture, "an Architecture", hint)
     parameters = local_parameters(chunks, architecture)
     entries = (*body_entries(architecture), Entry(LM_HEAD), Entry(VALUE_HEAD))
     held = [(number, parameters[entry]) for number, entry in enumerate(entries) if entry in parameters]

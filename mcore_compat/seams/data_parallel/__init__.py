@@ -9,7 +9,7 @@ from weakref import WeakKeyDictionary
 
 from mcore_compat.contracts import DataParallelSettings
 from mcore_compat.errors import ConfigError
-from mcore_compat.seams._arguments import require_chunks, require_optimizer
+from mcore_compat.seams._arguments import misplaced, require_chunks, require_optimizer
 from mcore_compat.seams._memory import cleared, require_here
 from mcore_compat.seams._registry import Seam
 from mcore_compat.seams.zero_grad import seam as zero_grad_seam
@@ -68,8 +68,9 @@ def settings_of(chunks: Sequence[Any], given: DataParallelSettings | None) -> Da
     """What these chunks were wrapped with; of chunks that somebody else wrapped, what is ``given``, or what they say.
 
     Raises:
-        ConfigError: Something else is given.
+        ConfigError: These are no chunks, or something else is given.
     """
+    require_chunks(chunks)
     found = next((_wrapped_with[chunk] for chunk in chunks if chunk in _wrapped_with), given)
     if given not in (None, found):
         raise ConfigError(f"the chunks were wrapped with {found}, but here is {given}", hint="leave data_parallel out")
@@ -106,11 +107,8 @@ def zero_grad(chunks: Sequence[Any], optimizer: Any) -> None:
 def _check(config: Any, settings: DataParallelSettings) -> None:
     is_config = config is None or hasattr(config, "tensor_model_parallel_size")
     if not is_config or not isinstance(settings, DataParallelSettings):
-        found = settings if is_config else config
-        raise ConfigError(
-            f"{type(found).__name__} is not what is expected in its place",
-            hint="wrap_data_parallel(chunks, settings=mcore_compat.DataParallelSettings(...))",
-        )
+        found, expected = (settings, "DataParallelSettings") if is_config else (config, "a TransformerConfig")
+        raise misplaced(found, expected, "wrap_data_parallel(chunks, settings=mcore_compat.DataParallelSettings(...))")
     needs = settings.use_distributed_optimizer and settings.overlap_grad_reduce
     if settings.overlap_param_gather and not needs:
         raise ConfigError("overlap_param_gather needs use_distributed_optimizer and overlap_grad_reduce")

@@ -27,13 +27,11 @@ def build_model(provider: Provider) -> list[Any]:
     Raises:
         ConfigError: There is no provider, it returns no module, or it requires a keyword that nobody passes.
     """
+    from mcore_compat.seams._arguments import misplaced
     from mcore_compat.seams.parallel import groups
 
     if not callable(provider) or hasattr(provider, "named_parameters"):
-        raise ConfigError(
-            f"{type(provider).__name__} is not what is expected in its place: a function that returns a module",
-            hint="build_model(lambda: module)",
-        )
+        raise misplaced(provider, "a function that returns a module", "build_model(lambda: module)")
     here = groups()
     chunks = here.layout.vpp or 1
     return [_build_chunk(provider, _stage_flags(here, chunk, chunks)) for chunk in range(chunks)]

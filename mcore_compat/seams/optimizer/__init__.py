@@ -7,7 +7,7 @@ from typing import Any
 
 from mcore_compat.contracts import DataParallelSettings, OptimizerSettings
 from mcore_compat.errors import ConfigError
-from mcore_compat.seams._arguments import require_chunks
+from mcore_compat.seams._arguments import misplaced
 from mcore_compat.seams._memory import require_here
 from mcore_compat.seams._registry import Seam
 from mcore_compat.seams.config import dtype_of
@@ -42,9 +42,8 @@ def build_optimizer(
     from mcore_compat.seams._agreement import same_on_all_ranks
 
     _check_settings(settings)
-    require_chunks(chunks)
-    require_here(chunks, "build_optimizer", "params")
     data_parallel = settings_of(chunks, data_parallel)
+    require_here(chunks, "build_optimizer", "params")
     _check_precision(settings, chunks)
     make = seam.bind()
     with same_on_all_ranks("building the optimizer"):
@@ -55,10 +54,7 @@ def build_optimizer(
 def _check_settings(settings: OptimizerSettings) -> None:
     """Some releases take anything for Adam, and texts (as YAML reads ``1e-6``) for numbers until the first step."""
     if not isinstance(settings, OptimizerSettings):
-        raise ConfigError(
-            f"{type(settings).__name__} is not what is expected in its place: OptimizerSettings",
-            hint="build_optimizer(mcore_compat.OptimizerSettings(...), chunks)",
-        )
+        raise misplaced(settings, "OptimizerSettings", "build_optimizer(mcore_compat.OptimizerSettings(...), chunks)")
     if settings.optimizer not in ("adam", "sgd"):
         raise ConfigError(
             f"optimizer must be adam or sgd, found {settings.optimizer!r}",
@@ -74,9 +70,9 @@ def _check_settings(settings: OptimizerSettings) -> None:
 
 def _check_precision(settings: OptimizerSettings, chunks: Sequence[Any]) -> None:
     """A half-precision parameter in an optimizer of another precision fails only in the first step, far from here."""
-    halves = {"torch.bfloat16": "bf16", "torch.float16": "fp16"}
+    halves = {dtype_of("bf16"): "bf16", dtype_of("fp16"): "fp16"}
     for name, parameter in (named for chunk in chunks for named in chunk.named_parameters()):
-        found = halves.get(str(parameter.dtype))
+        found = halves.get(parameter.dtype)
         if parameter.requires_grad and found not in (None, settings.precision):
             raise ConfigError(
                 f"{name} is {found}, but the optimizer is to be {settings.precision}",
