@@ -266,6 +266,20 @@ def sharded() -> list[list[float]]:
     ]
 
 
+def without_a_wrapper() -> str:
+    """The error of an optimizer whose parameters no wrapper holds."""
+    warnings.simplefilter("ignore")
+    legacy.install("0.4")
+    mcore_compat.init_parallel()
+    import torch
+    from megatron.optimizer import FP32Optimizer, get_param_groups
+
+    from tests.contract.programs.toy import refusal
+
+    groups = get_param_groups([torch.nn.Linear(2, 2)], None, None, 1.0)
+    return refusal(lambda: FP32Optimizer(torch.optim.AdamW(groups, lr=0.1), 1.0, False, False, True, []))
+
+
 def _seeded(config: Any) -> Any:
     mcore_compat.seed(1)
     return _gpt(config)
@@ -302,12 +316,16 @@ def arguments() -> dict[str, Any]:
     legacy.install("0.12")
     mcore_compat.init_parallel()
     mcore_compat.seed(1)
+    from tests.contract.programs.toy import refusal
+
     flags = {"use_distributed_optimizer": True, "overlap_grad_reduce": True, "overlap_param_gather": True}
     ddp = {"ddp_bucket_size": 100, "ddp_average_in_collective": True, "check_for_nan_in_loss_and_grad": True}
     given = {**flags, **ddp, "accumulate_allreduce_grads_in_fp32": False, "bf16": False, "ddp_num_buckets": None}
     config = vars(_wrapped(given).ddp_config)
     told = (*flags, "grad_reduce_in_fp32", "check_for_nan_in_grad", "bucket_size", "average_in_collective")
-    refused = {name: _refusal({**given, name: True}) for name in ("bf16", "use_custom_fsdp")}
+    refused = {
+        name: refusal(functools.partial(_wrapped, {**given, name: True})) for name in ("bf16", "use_custom_fsdp")
+    }
     return {"config": {name: config[name] for name in told}, **refused}
 
 
@@ -318,14 +336,6 @@ def _wrapped(given: dict[str, Any]) -> Any:
     set_args(SimpleNamespace(**given))
     (chunk,) = get_model(lambda pre_process, post_process: _gpt(_small()))
     return chunk
-
-
-def _refusal(given: dict[str, Any]) -> str:
-    try:
-        _wrapped(given)
-    except mcore_compat.McoreCompatError as error:
-        return f"{type(error).__name__}: {error}"
-    return ""
 
 
 def collections_of_groups() -> list[float]:

@@ -106,6 +106,12 @@ def test_a_wrapper_with_flat_flags_keeps_its_settings(release: str) -> None:
 
 
 @pytest.mark.releases("0.12.3")
+def test_an_optimizer_of_parameters_that_no_wrapper_holds(release: str) -> None:
+    (error,) = run_ranks("tests.legacy.programs:without_a_wrapper", release=release)
+    assert error.startswith("ConfigError: nothing is not what is expected in its place: a list of model chunks")
+
+
+@pytest.mark.releases("0.12.3")
 def test_a_rank_without_gradients(release: str) -> None:
     assert run_ranks("tests.legacy.programs:clipped_nothing", release=release) == [0.0]
 
